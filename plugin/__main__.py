@@ -1,0 +1,3 @@
+import sys
+from session_checkpoint import main
+sys.exit(main())
