@@ -8,7 +8,8 @@
 
 usage: session_checkpoint.py                    MCP server on standard input and output
        session_checkpoint.py save [JSON]        save a checkpoint; JSON from standard input where it is - or missing
-       session_checkpoint.py load [SELECTOR]    print the brief of a checkpoint; --latest takes the newest
+       session_checkpoint.py load [SELECTOR]    print the brief of a checkpoint (the first 4 characters of its
+                                                selector may do); --latest takes the newest
        session_checkpoint.py list [--limit N]   list the checkpoints of a project, newest first
        session_checkpoint.py hook-nudge         Claude Code hook for SessionStart
        session_checkpoint.py hook-guard         Claude Code hook for PreToolUse
@@ -38,7 +39,7 @@ import re
 import stat
 import sys
 import time
-from collections import Counter, namedtuple
+from collections import Counter
 from functools import cache, lru_cache
 
 # Hooks run at every session start, so what costs milliseconds and only some paths need (subprocess, threading,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 __version__ = "1.0.0"
 
 
-# ── 1. Names and limits ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── 1. Names and limits ──────────────────────────────────────────────────────────────────────────────────────────────
 # Every name on the disk, and every number that belongs to no single table (those of the input fields: section 5).
 
 OWN_FILES = ".claude-checkpoint"  # how everything that the program writes below a root begins
@@ -82,8 +83,9 @@ TEXT_CHARACTERS = 10_000  # a text answer
 RESULT_CHARACTERS = 20_000  # a whole tool result as JSON
 FULL_RESULT_CHARACTERS = 200_000  # the same for the full form of a checkpoint
 BRIEF_BYTES = 8_192
-WARNINGS = 12
 WARNING_CHARACTERS = 400
+WARNINGS_CHARACTERS = 2_500  # all warnings of an answer
+PATH_CHARACTERS = 1_000  # a path in an answer
 SELECTORS_NAMED = 20
 CANDIDATES = 10
 CHANGED_PATHS = 200
@@ -91,7 +93,16 @@ CHANGED_CHARACTERS = 6_000
 MIN_PREFIX = 4  # characters of a selector that a person must type at least
 
 
-# ── 2. Errors ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── 2. Records and errors ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Record:
+    """A value with named parts: its class's annotations, in their order; a part not given is the class's own.
+
+    Defining a namedtuple or dataclass takes ten times as long, which every start would pay."""
+
+    def __init__(self, *parts: Any) -> None:
+        self.__dict__.update(zip(type(self).__annotations__, parts, strict=False))
 
 
 class ToolError(Exception):
@@ -122,7 +133,7 @@ class RootsNeeded(Exception):
     """The call can't go on before the client has named its roots."""
 
 
-# ── 3. Text and time ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── 3. Text and time ─────────────────────────────────────────────────────────────────────────────────────────────────
 # Inside the program a byte that is no UTF-8 is a lone surrogate (surrogateescape), whatever the locale.
 
 # Control and format characters that a terminal or a reader obeys instead of showing; lone surrogates too.
@@ -187,26 +198,34 @@ def escaped_in_json(match: re.Match[str]) -> str:
     return json.dumps(character)[1:-1].replace("\x7f", "\\u007f")
 
 
+def refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def finite(digits: str) -> float:
+    number = float(digits)
+    return number if abs(number) != float("inf") else refuse_constant(digits[:20])
+
+
+@cache
+def decoder() -> json.JSONDecoder:
+    return json.JSONDecoder(parse_constant=refuse_constant, parse_float=finite)
+
+
 def json_value(data: bytes) -> Any:
     """Reads JSON that nobody vouches for. Raises ValueError, also where Python's own reader would be more lenient."""
-
-    def refuse(constant: str) -> Any:
-        raise ValueError(f"{constant} is not JSON")
-
-    def finite(digits: str) -> float:
-        number = float(digits)
-        return number if abs(number) != float("inf") else refuse(digits[:20])
-
     try:
-        return json.loads(data.decode("utf-8-sig"), parse_constant=refuse, parse_float=finite)
+        return decoder().decode(data.decode("utf-8-sig"))
     except RecursionError:
         raise ValueError("nested too deep") from None
 
 
 def iso_time(seconds: float) -> str:
     """UTC, ISO 8601 with milliseconds and Z, as checkpoints hold it."""
-    whole, thousandths = divmod(int(seconds * 1000), 1000)
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{thousandths:03d}Z"
+    from datetime import datetime, timedelta
+
+    moment = datetime(1970, 1, 1) + timedelta(milliseconds=int(seconds * 1000))
+    return moment.isoformat(timespec="milliseconds") + "Z"
 
 
 def seconds_of(stamp: str) -> float | None:
@@ -237,7 +256,7 @@ def age(seconds: float) -> str:
     return f"{int(seconds // 3_600)}h ago" if seconds < 172_800 else f"{int(seconds // 86_400)}d ago"
 
 
-# ── 4. Redaction ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── 4. Redaction ─────────────────────────────────────────────────────────────────────────────────────────────────────
 # Spans of secrets are collected on the original text, merged, and replaced once. Tables say what a secret looks like
 # (TOKENS) and where one stands (FORMS, COMMANDS, POSITIONS). To add one: a row, whose sample is its test. In a sample
 # {x8} is eight letters and digits, {h8} hex, {d8} digits, {u8} capitals, {l8} small letters; ~ ends what must stay.
@@ -250,7 +269,14 @@ def words(text: str) -> tuple[str, ...]:
 
 
 # heads: literals that start a token; body: what follows; before: what precedes a literal that stands in the middle.
-Token = namedtuple("Token", "name heads body sample before", defaults=("",))
+class Token(Record):
+    name: str
+    heads: str
+    body: str
+    sample: str
+    before: str = ""
+
+
 TOKENS = (
     Token("heads before one run: groq, perplexity, hugging face, replicate, render, cerebras, npm, prefect, "
           "netlify, linear, cloudflare, supabase, sonar, buildkite, pulumi, rubygems, digitalocean, neon, readme, "
@@ -345,7 +371,13 @@ BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 # FORMS follow the name of a secret. need: how much a value must look like one, as `strength` measures it; it adds to
 # what the name itself asks for. A text is folded before it is matched (see `fold`): \0 stands where an escape was.
-Form = namedtuple("Form", "name after need sample")
+class Form(Record):
+    name: str
+    after: str
+    need: int
+    sample: str
+
+
 FLAG = Form("flag", r"[ \t]{1,4}(?![-|&;>])", 0, "tool --api-key {x24} --dry-run")
 FORMS = (
     Form("typed", r"(?:\?|!)?[ ]{0,2}:[ ]{0,2}&?[a-z][\w.<>\[\], |?&]{0,30}=[ ]{0,4}(?=[bruf@]?[\"'`])", 0,
@@ -364,7 +396,12 @@ FORMS = (
 )
 
 # COMMANDS: programs, what stands right before the value (USER is a name and a colon; a group `end` is what ends it).
-Command = namedtuple("Command", "programs before sample")
+class Command(Record):
+    programs: str
+    before: str
+    sample: str
+
+
 USER = r"(?P<end>[\"']?)[^\s:\"'$]{1,80}:"
 SECRET_NAME = r"\S{0,60}?(?i:password|passwd|secret|token|api_?key|access_?key|secretkey|_key)[\"']?"
 COMMANDS = (
@@ -400,7 +437,14 @@ COMMANDS = (
 )
 
 # POSITIONS need no program: what must be in the text at all, what stands before the value, need, sample.
-Position = namedtuple("Position", "name gate before need sample")
+class Position(Record):
+    name: str
+    gate: str
+    before: str
+    need: int
+    sample: str
+
+
 POSITIONS = (
     Position("piped", "|", r"(?<![\w-])(?:echo|printf) (?:-\w{1,3} )?(?:[\"']?root:)?(?=[^|\n]{3,200}\|[^|\n]{0,80}"
              r"(?:-password-stdin|--with-token|sudo -s|--stdin|passwd|login))", 0, "echo {x12} | sudo -S make"),
@@ -573,8 +617,12 @@ def inside_blob(flat: str, at: int) -> bool:
 # Values
 
 
-class Value(namedtuple("Value", "start end quoted")):
+class Value(Record):
     """Where a value lies, without its quotes."""
+
+    start: int
+    end: int
+    quoted: bool
 
 
 def value_at(flat: str, at: int, end_mark: str | None = "") -> Value:
@@ -881,7 +929,7 @@ def redact(text: str) -> tuple[str, int]:
     return texts[0], count
 
 
-# ── 5. Schemas ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── 5. Schemas ───────────────────────────────────────────────────────────────────────────────────────────────────────
 # JSON Schema is the table: clients are served it, input is checked and mended by it, files are checked by it.
 # To add a field: a row here, its rule in MERGE_RULES, its place in `brief_sections`.
 
@@ -1055,7 +1103,7 @@ CHECKPOINT = struct(
 )
 
 
-# ── 6. Validation ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── 6. Validation ────────────────────────────────────────────────────────────────────────────────────────────────────
 # `violations` enforces the keywords of the schemas; a keyword that it does not know is a KeyError, so none can be
 # promised and not kept. `mend` makes of a model's input what the schema asks for, as far as that loses nothing.
 
@@ -1355,7 +1403,7 @@ def shorten_lists(content: JSON, mending: Mending) -> None:
             content[field] = items[-most:] if newest else items[:most]
 
 
-# ── 7. Git facts ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── 7. Git facts ─────────────────────────────────────────────────────────────────────────────────────────────────────
 # Git is a witness: it is asked, with no lock taken, no program of the repository's choice run (content filters, which
 # git does not let one switch off, aside) and nothing fetched. To ask something new: one call of `run_git`, one parser.
 
@@ -1380,17 +1428,46 @@ EMPTY_TREE = {
 ALGORITHM_OF_LENGTH = {40: "sha1", 64: "sha256"}
 LATE = f"git took longer than {GIT_SECONDS:.0f} s"
 
-# One call's git work: where, with what, and until when (time.monotonic).
-Git = namedtuple("Git", "root environ deadline")
-# status: exit status, None where it was late; data: standard output; complete: whether all of it was read.
-GitOutput = namedtuple("GitOutput", "status data message complete")
-# code: as a checkpoint records it; head: the blob in HEAD, if any; origin: what it was renamed from;
-# unsure: the content may equal HEAD's after all (staged and changed back, or only the mode differs).
-Entry = namedtuple("Entry", "code head origin unsure")
-# found: whether the root lies in a work tree; entries: path -> Entry of everything uncommitted.
-GitState = namedtuple("GitState", "found branch head entries algorithm shallow complete")
-NO_GIT = GitState(False, None, None, {}, "sha1", False, True)
 
+
+class Git(Record):
+    """One call's git work."""
+
+    root: str
+    environ: Mapping[str, str]
+    deadline: float  # time.monotonic() until which all of it may take
+
+
+class GitOutput(Record):
+    status: int | None  # exit status; None where it was late
+    data: bytes  # standard output
+    message: str  # the first line of standard error
+    complete: bool  # whether all of the data was read
+
+
+class Entry(Record):
+    """A file that is not as in HEAD."""
+
+    code: str  # as a checkpoint records it
+    head: str | None  # its blob in HEAD
+    origin: str | None  # what it was renamed from
+    unsure: bool  # the content may equal HEAD's after all: staged and changed back, or only the mode differs
+
+
+class GitState(Record):
+    """What git says of the work tree below the root."""
+
+    branch: str | None
+    head: str | None
+    entries: dict[str, Entry]  # path -> everything uncommitted
+    algorithm: str  # of object names
+    shallow: bool
+    tracked: bool  # whether the checkpoint's own file is in the repository
+    complete: bool  # whether the entries are all
+
+
+UNTRACKED = Entry("??", None, None, True)
+NO_GIT = GitState(None, None, {}, "sha1", False, False, True)
 running_git: set[Any] = set()
 
 
@@ -1492,8 +1569,8 @@ def git_text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def blob_or_none(name: bytes) -> str | None:
-    return name.decode("ascii") if name.strip(b"0") else None
+def blob_or_none(name: str) -> str | None:
+    return name if name.strip("0") else None
 
 
 def status_code(xy: str) -> str:
@@ -1507,69 +1584,68 @@ def status_code(xy: str) -> str:
     return "D" if xy[0] == "D" else "M"
 
 
-def parse_status(data: bytes) -> tuple[str | None, str | None, dict[str, Entry]]:
-    """Branch, HEAD and entries of `git status --porcelain=v2 --branch -z` (git-status, "Porcelain Format 2")."""
-    branch = head = None
+def parse_status(text: str, prefix: str) -> tuple[str | None, str | None, dict[str, Entry]]:
+    """Branch, HEAD and entries of `git status --porcelain=v2 --branch -z` (git-status, "Porcelain Format Version 2").
+
+    prefix: where the root lies in the work tree; paths become relative to it, and our own files are left out."""
+    headers: dict[str, str] = {}
     entries: dict[str, Entry] = {}
-    lines = iter(data.split(b"\0")[:-1])
+    own = prefix + OWN_FILES
+    lines = iter(text.split("\0")[:-1])
     for line in lines:
-        kind, _, rest = line.partition(b" ")
-        if kind == b"#":
-            name, _, value = rest.partition(b" ")
-            if name == b"branch.oid" and value != b"(initial)":
-                head = git_text(value)
-            elif name == b"branch.head" and value != b"(detached)":
-                branch = git_text(value)
-        elif kind == b"?":
-            path = git_text(rest)
-            staged = entries.get(path)
-            entries[path] = Entry("??", staged.head if staged else None, None, True)
-        elif kind == b"u":
-            fields = rest.split(b" ", 9)
-            entries[git_text(fields[9])] = Entry("U", blob_or_none(fields[7]), None, True)
-        elif kind in (b"1", b"2"):
-            fields = rest.split(b" ", 7 if kind == b"1" else 8)
-            xy, mode_then, mode_now, blob = fields[0].decode(), fields[2], fields[4], blob_or_none(fields[5])
-            origin = git_text(next(lines, b"")) if kind == b"2" else None
-            entries[git_text(fields[-1])] = Entry(
-                status_code(xy), blob, origin if "R" in xy else None, "." not in xy or mode_then != mode_now
-            )
-    return branch, head, entries
+        kind, _, rest = line.partition(" ")
+        if kind == "#":
+            name, _, headers[name] = rest.partition(" ")
+            continue
+        path, entry = (rest, UNTRACKED) if kind == "?" else parse_tracked(kind, rest, lines, prefix)
+        if path.startswith(prefix) and not path.startswith(own):
+            path = path[len(prefix) :]
+            if entry is UNTRACKED and path in entries:  # taken out of the index, still there
+                entry = Entry("??", entries[path].head, None, True)
+            entries[path] = entry
+    branch, head = headers.get("branch.head"), headers.get("branch.oid")
+    return None if branch == "(detached)" else branch, None if head == "(initial)" else head, entries
 
 
-def below(prefix: str, entries: dict[str, Entry]) -> dict[str, Entry]:
-    """Entries with their paths relative to the root, which is `prefix` inside the work tree; our own files left out."""
-    inside = {}
-    for path, entry in entries.items():
-        if path.startswith(prefix) and not path.startswith(prefix + OWN_FILES):
-            origin = entry.origin[len(prefix) :] if entry.origin and entry.origin.startswith(prefix) else None
-            inside[path[len(prefix) :]] = entry._replace(origin=origin)
-    return inside
+def parse_tracked(kind: str, rest: str, lines: Iterator[str], prefix: str) -> tuple[str, Entry]:
+    """Path and entry of a changed, renamed or unmerged file; a rename's origin is the next of the lines."""
+    if kind == "u":
+        fields = rest.split(" ", 9)
+        return fields[9], Entry("U", blob_or_none(fields[7]), None, True)
+    xy, _, mode_then, _, mode_now, blob, *_, path = rest.split(" ", 7 if kind == "1" else 8)
+    origin = next(lines, "") if kind == "2" else ""
+    is_rename = "R" in xy and origin.startswith(prefix)
+    unsure = "." not in xy or mode_then != mode_now
+    return path, Entry(status_code(xy), blob_or_none(blob), origin[len(prefix) :] if is_rename else None, unsure)
 
 
-def git_state(git: Git, renames: bool, *more: list[str]) -> tuple[GitState, list[GitOutput]]:
-    """One snapshot of the work tree below the root, and the answers to further commands, run at the same time.
+def git_state(git: Git, renames: bool, file: str) -> GitState:
+    """One snapshot of the work tree below the root; and whether `file`, relative to the root, is in the index.
 
     Raises GitFailure where there is no work tree; with no text where the root is simply no repository."""
     status = [*GIT_STATUS, GIT_SUBMODULES, "--find-renames" if renames else "--no-renames", "--", "."]
-    place, snapshot, *others = run_git(git, [*GIT_PLACE], status, *more)
-    if place.status != 0 or (snapshot.status != 0 and snapshot.complete):
-        failed = snapshot if place.status == 0 else place
+    # rev-parse answers word by word; the last answer is the file's blob, or the word again where the index has none
+    snapshot, place = run_git(git, status, [*GIT_PLACE, f":./{file}"])
+    answers = git_text(place.data).split("\n", 2)
+    failed = place if len(answers) < 3 else snapshot if snapshot.status != 0 and snapshot.complete else None
+    if failed:
         if failed.status is None:
             raise GitFailure(LATE)
         no_repository = failed.message.startswith("fatal: not a git repository (or any")
         raise GitFailure("" if no_repository else f"git says: {shown(failed.message)}")
-    shallow, algorithm, prefix = place.data.split(b"\n", 2)
-    branch, head, entries = parse_status(snapshot.data)
-    inside = below(git_text(prefix[:-1]), entries)
-    name = "sha256" if algorithm == b"sha256" else "sha1"
-    return GitState(True, branch, head, inside, name, shallow == b"true", snapshot.complete), others
+    shallow, algorithm, prefix_and_blob = answers
+    prefix = prefix_and_blob[:-1].rpartition("\n")[0]
+    name = algorithm if algorithm in EMPTY_TREE else "sha1"
+    branch, head, entries = parse_status(git_text(snapshot.data), prefix)
+    return GitState(branch, head, entries, name, shallow == "true", place.status == 0, snapshot.complete)
 
 
-# Commits between a saved HEAD and the present one. count: those that the saved one does not have, None if unknown;
-# unreachable: the saved one is on no branch or tag any more; changed: path -> (content then, content now), each
-# None or (type of file, blob); None where the saved commit is gone.
-Commits = namedtuple("Commits", "count unreachable changed")
+class Commits(Record):
+    """What lies between a saved HEAD and the present one."""
+
+    count: int | None  # commits that the saved one does not have; None where that can't be told
+    unreachable: bool  # the saved one is on no branch or tag any more
+    changed: dict[str, tuple[Any, Any]] | None  # path -> then and now, each None or (type, blob); None: unknown
 
 
 def commits_since(git: Git, saved: str, state: GitState) -> Commits:
@@ -1600,13 +1676,13 @@ def on_a_branch(git: Git, commit: str) -> bool:
 def parse_diff(data: bytes) -> dict[str, tuple[Any, Any]]:
     """path -> (before, after) of `git diff-tree -z --raw` (git-diff, "Raw output format")."""
     changed = {}
-    fields = data.split(b"\0")
+    fields = git_text(data).split("\0")
     for header, path in zip(fields[::2], fields[1::2], strict=False):
-        mode_before, mode_after, before, after, _ = header.lstrip(b":").split(b" ")
+        mode_before, mode_after, before, after, _ = header.lstrip(":").split(" ")
         sides = ((mode_before, before), (mode_after, after))
-        old, new = ((mode[:3], blob.decode()) if blob_or_none(blob) else None for mode, blob in sides)
-        if not git_text(path).startswith(OWN_FILES):
-            changed[git_text(path)] = (old, new)
+        old, new = ((mode[:3], blob) if blob_or_none(blob) else None for mode, blob in sides)
+        if not path.startswith(OWN_FILES):
+            changed[path] = (old, new)
     return changed
 
 
@@ -1689,7 +1765,7 @@ def content_in(folder: int | None, name: Any, algorithm: str) -> JSON:
     return {"hash": blob_hash(data, algorithm)}
 
 
-# ── 8. Drift ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── 8. Drift ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Which files hold other content than at the moment of the checkpoint. Pure: what is there now is asked of `look`,
 # a function from path and hash algorithm to what `content` returns.
 
@@ -1759,19 +1835,21 @@ def changed_files(
     return {path: change for path, change in sorted(changes.items()) if change}
 
 
-# ── 9. Storage ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── 9. Storage ───────────────────────────────────────────────────────────────────────────────────────────────────────
 # One file a session and its backup. A save holds the lock, writes a temporary file, keeps the current one as backup
 # and renames: at every instant a reader, who takes no lock, finds a whole checkpoint.
 
 IGNORE_ALL = b"# Checkpoints are local to this machine.\n*\n"
 TEMPORARY = r"\..{1,160}\.[0-9a-f]{16}\.tmp"
 WINDOWS_DEVICES = {"con", "prn", "aux", "nul"} | {f"{port}{digit}" for port in ("com", "lpt") for digit in range(10)}
+NO_SESSIONS = WINDOWS_DEVICES | {SHARED}
 WINDOWS_BUSY = (5, 32, 33)  # access denied, sharing violation, lock violation: a scanner has the file for a moment
 
 
 def is_session_id(text: str) -> bool:
-    form = re.fullmatch("[A-Za-z0-9][A-Za-z0-9_-]{0,127}", text)
-    return bool(form) and text.lower() not in WINDOWS_DEVICES | {SHARED}
+    letters = text.replace("_", "x").replace("-", "x")
+    is_word = letters.isascii() and letters.isalnum() and len(text) <= 128 and text[0].isalnum()
+    return is_word and text.lower() not in NO_SESSIONS
 
 
 def is_selector(text: str) -> bool:
@@ -1853,6 +1931,11 @@ class Folder:
 
 def is_reparse_point(status: os.stat_result) -> bool:
     return stat.S_ISLNK(status.st_mode) or bool(getattr(status, "st_file_attributes", 0) & 0x400)
+
+
+def file_below_root(selector: str) -> str:
+    """A checkpoint's path as git says it."""
+    return SHARED_FILE if selector == SHARED else f"{SESSIONS_FOLDER}/{file_name(selector)}"
 
 
 def checkpoint_folder(root: str, selector: str) -> str:
@@ -1943,51 +2026,66 @@ class Lock:
 def read_file(folder: Folder, name: str) -> bytes:
     """The bytes of a checkpoint file. Raises OSError, or Unreadable with the reason if that will not pass."""
     try:
-        with open(folder.open(name, os.O_RDONLY), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise Unreadable("it is no regular file")
-            if status.st_size > READ_BYTES:
-                raise Unreadable(f"it is larger than {READ_BYTES} bytes")
-            return file.read(READ_BYTES)
+        file = folder.open(name, os.O_RDONLY)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO):  # a link, or a socket
             raise Unreadable("it is no regular file") from None
         if error.errno in (errno.EACCES, errno.EPERM):
             raise Unreadable(f"it can't be read: {error.strerror}") from None
         raise
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise Unreadable("it is no regular file")
+        if status.st_size > READ_BYTES:
+            raise Unreadable(f"it is larger than {READ_BYTES} bytes")
+        return os.read(file, status.st_size)
+    finally:
+        os.close(file)
 
 
-def parse_checkpoint(data: bytes, selector: str) -> JSON:
-    """The checkpoint that a file holds. Raises Unreadable with the reason."""
+def parse_checkpoint(data: bytes) -> JSON:
+    """What a file holds, if it may be a checkpoint: JSON of our version. Raises Unreadable with the reason."""
     try:
         found = json_value(data)
     except ValueError as error:
-        reason = "it holds only zero bytes" if not data.strip(b"\0") and data else f"it is no JSON ({error})"
-        raise Unreadable("it is empty" if not data else reason) from None
+        emptiness = "it is empty" if not data else "it holds only zero bytes" if not data.strip(b"\0") else ""
+        raise Unreadable(emptiness or f"it is no JSON ({error})") from None
     version = found.get("version") if isinstance(found, dict) else None
     if TYPES["integer"](version) and version != CHECKPOINT_VERSION:
         raise OtherVersion(f"it has format version {version}; this program knows version {CHECKPOINT_VERSION}")
-    problem = next(violations(found, CHECKPOINT), None)
-    if problem:
+    if version != CHECKPOINT_VERSION or isinstance(version, bool):
+        raise Unreadable("it is no checkpoint (version is missing or no integer)")
+    return dict(found)
+
+
+def checked_checkpoint(found: JSON, selector: str) -> JSON:
+    """The same, if it is of the right shape and the one that was asked for. Raises Unreadable with the reason."""
+    if problem := next(violations(found, CHECKPOINT), None):
         raise Unreadable(f"it is no checkpoint ({cut(shown(problem), 120)})")
     if seconds_of(found["updatedAt"]) is None:
         raise Unreadable("it is no checkpoint (updatedAt is no time)")
     if selector != SHARED and found.get("sessionId") not in (None, selector):
         raise Unreadable("it belongs to another session")
-    return dict(found)
+    return found
 
 
 def read_checkpoint(folder: Folder, name: str, selector: str) -> JSON | None:
     """The checkpoint in one file, None where there is no such file. Raises Unreadable."""
     try:
-        return parse_checkpoint(read_file(folder, name), selector)
+        return checked_checkpoint(parse_checkpoint(read_file(folder, name)), selector)
     except FileNotFoundError:
         return None
 
 
-# A checkpoint as found: its file's path, whether that is the backup, and a warning if so.
-Found = namedtuple("Found", "selector record path from_backup warnings")
+class Found(Record):
+    """A checkpoint as it was found."""
+
+    selector: str
+    record: JSON
+    path: str  # of the file that was read
+    from_backup: bool
+    warnings: list[str]
 
 
 def find_checkpoint(folder: Folder, selector: str) -> Found | None:
@@ -2105,7 +2203,7 @@ def checked_root(path: str, source: str) -> str:
     raise ToolError(f"{source} must be an existing directory: {quoted}")
 
 
-# ── 10. Brief ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── 10. Brief ────────────────────────────────────────────────────────────────────────────────────────────────────────
 # A checkpoint as Markdown for whoever goes on. Pure. Recorded text is data: it passes `prose`, `inline` or `code`,
 # so that it can't pass for structure or instructions of ours.
 
@@ -2113,8 +2211,18 @@ TASK_MARKS = {"done": "[x]", "in_progress": "[~]", "pending": "[ ]", "blocked": 
 # The sizes that a brief is tried in until it fits: items of a list, characters of a text.
 BRIEF_SIZES = ((30, 4_000), (30, 1_000), (15, 500), (8, 300), (4, 160), (2, 80))
 
-# Drift as found. changes: path -> what became of it, from `changed_files`; known: whether git was there to be asked.
-Drift = namedtuple("Drift", "branch_changed branch commits unreachable changes known")
+
+
+class Drift(Record):
+    """How a project differs from a checkpoint."""
+
+    branch_changed: bool
+    branch: str | None  # the present one
+    commits: int | None
+    unreachable: bool
+    changes: dict[str, str]  # as `changed_files` returns it
+    known: bool  # whether files that are not recorded could be compared too
+    certain: bool  # whether all were, and the checkpoint comes from this machine
 
 
 def escape_structure(line: str) -> str:
@@ -2129,7 +2237,7 @@ def start_escaped(start: str) -> str:
 
 def prose(text: str, limit: int) -> str:
     """Recorded text with its line breaks."""
-    lines = (escape_structure(line) for line in shown(cut(text, limit)).replace("\r", "\n").split("\n"))
+    lines = (escape_structure(line) for line in shown(re.sub("\r\n?", "\n", cut(text, limit))).split("\n"))
     return "\n".join(line for line in lines if line)
 
 
@@ -2162,7 +2270,7 @@ def file_line(file: JSON, size: int) -> str:
 
 def command_line(command: JSON, size: int) -> str:
     status = command.get("exitCode")
-    mark = "" if status is None else "✓ " if status == 0 else f"✗ exit {status} "
+    mark = "" if status is None else "✓ " if status == 0 else f"✗ exit {cut(str(status), 12)} "
     note = f" — {inline(command['note'], size)}" if command.get("note") else ""
     return f"- {mark}{code(command['command'], size)}{note}"
 
@@ -2187,7 +2295,7 @@ def drift_lines(saved: JSON, drift: Drift, items: int, size: int) -> Iterator[st
     if uncompared:
         more = f" … and {len(uncompared) - items} more" if len(uncompared) > items else ""
         yield f"- Could not be compared (no readable file): {', '.join(uncompared[:items])}{more}"
-    if drift.known and head and not drift.changes:
+    if drift.certain and not drift.changes:
         yield "- No file has changed: what is recorded here can be trusted unread"
 
 
@@ -2231,17 +2339,28 @@ def brief(record: JSON, drift: Drift, now: float, first: str, notes: list[str], 
     return "\n\n".join(blocks)
 
 
-# ── 11. Calls ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── 11. Calls ────────────────────────────────────────────────────────────────────────────────────────────────────────
 # What the three tools have in common: who calls, whose checkpoint and which project it is about, what an answer may be.
 
-# Who calls. environ, folder: environment and working directory (None if it is gone); client_root: the root that the
-# client offers and warnings, asked only where it counts; person: how a person at a shell calls the program, or nothing.
-Caller = namedtuple("Caller", "environ folder client_root person")
-# Whose checkpoint a call is about. selector: None while no id is known; source: as sessionSource says it.
-Own = namedtuple("Own", "selector source")
-NOBODY: tuple[Own, list[str]] = (Own(None, None), [])
 
-SESSION_FORM = "1 to 128 letters, digits, _ or -, the first a letter or digit"
+
+class Caller(Record):
+    """Who calls, and from where."""
+
+    environ: Mapping[str, str]
+    folder: str | None  # the working directory; None if it is gone
+    client_root: Callable[[], tuple[str | None, list[str]]]  # the root that the client offers, and warnings
+    person: str  # how a person at a shell loads SELECTOR; empty for a model
+
+
+class Own(Record):
+    """Whose checkpoint a call is about."""
+
+    selector: str | None  # None while no id is known
+    source: str | None  # as sessionSource says it; None for the shared file
+
+
+SESSION_FORM = "1 to 128 letters, digits, _ or -, the first a letter or digit; not legacy or a device such as con"
 
 
 def own_session(argument: str | None, environ: Mapping[str, str]) -> tuple[Own, list[str]]:
@@ -2252,7 +2371,7 @@ def own_session(argument: str | None, environ: Mapping[str, str]) -> tuple[Own, 
         warnings.append(f"CLAUDE_CODE_SESSION_ID is no session id ({SESSION_FORM}) and was passed over.")
         given = None
     if argument is not None and not is_session_id(argument):
-        raise ToolError(f"session: {excerpt(argument)} is no session id; send {SESSION_FORM}, or leave it out.")
+        raise ToolError(f"session: {excerpt(argument)} is no session id ({SESSION_FORM}). Send one, or leave it out.")
     if given:
         if argument not in (None, given):
             raise ToolError(
@@ -2306,8 +2425,16 @@ def checked(arguments: JSON, schema: JSON) -> JSON:
 def bounded(warnings: Iterable[str]) -> list[str]:
     """Warnings short and few enough for an answer."""
     unique = [cut(shown(warning), WARNING_CHARACTERS) for warning in dict.fromkeys(warnings)]
-    extra = len(unique) - WARNINGS
-    return unique if extra <= 0 else [*unique[:WARNINGS], f"… and {extra} more warning(s)"]
+    kept: list[str] = []
+    for warning in unique:
+        if len(json_text([*kept, warning]).encode()) > WARNINGS_CHARACTERS:
+            return [*kept, f"… and {len(unique) - len(kept)} more warning(s)"]
+        kept.append(warning)
+    return kept
+
+
+def shown_path(path: str) -> str:
+    return cut(shown(path), PATH_CHARACTERS)
 
 
 def warning_lines(warnings: list[str]) -> list[str]:
@@ -2321,14 +2448,32 @@ def fits(answer: JSON, text_bytes: int = TEXT_CHARACTERS) -> bool:
     return len(text.encode("utf-8", "replace")) <= text_bytes and size <= RESULT_CHARACTERS
 
 
-# ── 12. Saving ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── 12. Saving ───────────────────────────────────────────────────────────────────────────────────────────────────────
 # Facts from git, then under the lock: read, merge, redact, fit, write. What was mended or lost on the way is counted
 # in `mending` and becomes the warnings.
 
-# A save's request, checked. content: its free part; warnings and mending grow while the save goes on.
-Request = namedtuple("Request", "content mode resumed own root warnings mending")
-# What was found at the save. named: the files that the agent names; found: git's others.
-Facts = namedtuple("Facts", "state named found")
+
+
+class Request(Record):
+    """A save's request, checked; warnings and mending grow while the save goes on."""
+
+    content: JSON  # the free part, in the fields of SAVE_INPUT
+    mode: str
+    resumed: str | None  # the selector that resumedFrom names
+    selector: str
+    source: str | None
+    root: str
+    warnings: list[str]
+    mending: Mending
+
+
+class Facts(Record):
+    """What was found at the save."""
+
+    state: GitState
+    named: list[JSON]  # the files that the agent names, as a checkpoint records them
+    found: list[JSON]  # git's others, as far as there is room
+    omitted: int  # how many there are more
 
 
 def save_request(arguments: JSON, caller: Caller) -> Request:
@@ -2337,18 +2482,18 @@ def save_request(arguments: JSON, caller: Caller) -> Request:
     values = mend(arguments, mending)
     shorten_lists(values, mending)
     problems = list(save_problems(values))
-    own, warnings = attempt(problems, NOBODY, own_session, string_in(values, "session"), caller.environ)
+    own, warnings = attempt(problems, (Own(None, None), []), own_session, string_in(values, "session"), caller.environ)
     root, more = attempt(problems, ("", []), project_root, string_in(values, "projectRoot"), caller)
     if problems:
         raise ToolError("Nothing was saved.\n" + "\n".join(problems))
     unknown = [excerpt(name) for name in arguments if name not in SAVE_INPUT["properties"]]
     if unknown:
         more = [*more, f"Unknown field(s) were ignored: {', '.join(unknown[:5])}."]
-    if own.selector is None:
-        own = own._replace(selector=new_uuid())
+    selector = own.selector or new_uuid()
     content = {name: value for name, value in values.items() if name in (*MERGE_RULES, "modifiedFiles")}
     mode = values.get("mode", "replace")
-    return Request(content, mode, values.get("resumedFrom"), own, root, warnings + more, mending)
+    resumed = values.get("resumedFrom")
+    return Request(content, mode, resumed, selector, own.source, root, warnings + more, mending)
 
 
 def save_problems(values: JSON) -> Iterator[str]:
@@ -2384,16 +2529,15 @@ def new_uuid() -> str:
 
 def save_session_checkpoint(arguments: JSON, caller: Caller) -> JSON:
     request = save_request(arguments, caller)
-    selector = request.own.selector
-    state = state_at_save(request, caller.environ)
-    facts = Facts(state, *fresh_files(request, state))
+    selector = request.selector
+    facts = fresh_files(request, state_at_save(request, caller.environ))
     path = os.path.join(checkpoint_folder(request.root, selector), file_name(selector))
     try:
         with make_folder(os.path.dirname(path)) as folder, Lock(folder, lock_name(selector)):
             saved, size = save_locked(folder, request, facts)
     except OSError as error:
         cause = error.strerror or type(error).__name__
-        raise ToolError(f"Could not save to {shown(path)}: {cause}. What was saved before is whole.") from None
+        raise ToolError(f"Could not save to {shown(path)}: {cause}. Nothing was changed.") from None
     return saved_answer(saved, size, path, request, caller)
 
 
@@ -2403,27 +2547,33 @@ def lock_name(selector: str) -> str:
 
 def state_at_save(request: Request, environ: Mapping[str, str]) -> GitState:
     """Git's snapshot, and a warning where the checkpoint will not be ignored by git."""
-    folder = os.path.join(request.root, SESSIONS_FOLDER)
-    hidden = exists(os.path.join(folder, ".gitignore")) or not exists(folder)
-    file = file_name(request.own.selector)
-    path = file if request.own.selector == SHARED else f"{SESSIONS_FOLDER}/{file}"
-    question = [] if hidden and request.own.selector != SHARED else [["check-ignore", "-q", "--", path]]
+    file = file_below_root(request.selector)
+    git = Git(request.root, environ, time.monotonic() + GIT_SECONDS)
     try:
-        state, answers = git_state(Git(request.root, environ, time.monotonic() + GIT_SECONDS), True, *question)
+        state = git_state(git, True, file)
+        if not is_hidden(request.root, request.selector) and not is_ignored(git, file):
+            request.warnings.append(f"The checkpoint is not git-ignored: add {OWN_FILES}* to .gitignore.")
     except GitFailure as error:
         request.warnings.extend([f"No facts from git: {error}."] if str(error) else [])
         return NO_GIT
     if not state.complete:
         request.warnings.append("git reported more files than can be read; the list of changed files is incomplete.")
-    if any(answer.status == 1 for answer in answers):
-        request.warnings.append(f"The checkpoint is not git-ignored: add {OWN_FILES}* to .gitignore.")
     return state
 
 
-def fresh_files(request: Request, state: GitState) -> tuple[list[JSON], list[JSON]]:
-    """The files that the agent names, and git's others: tracked before untracked, in path order.
+def is_hidden(root: str, selector: str) -> bool:
+    """Whether the directory of checkpoints hides itself from git, or will once it is made."""
+    folder = os.path.join(root, SESSIONS_FOLDER)
+    return selector != SHARED and (exists(os.path.join(folder, ".gitignore")) or not exists(folder))
 
-    They are hashed as far as the limit lets them stay; the rest are paths only."""
+
+def is_ignored(git: Git, file: str) -> bool:
+    (answer,) = run_git(git, ["check-ignore", "-q", "--", file])
+    return answer.status != 1
+
+
+def fresh_files(request: Request, state: GitState) -> Facts:
+    """The files that the agent names, and git's others: tracked before untracked, in path order."""
     limits = SAVE_INPUT["properties"]["modifiedFiles"]
     notes: dict[str, str | None] = {}
     for item in request.content.get("modifiedFiles") or ():
@@ -2432,11 +2582,11 @@ def fresh_files(request: Request, state: GitState) -> tuple[list[JSON], list[JSO
             request.mending["modifiedFiles", "outside"] += 1
         elif not path.startswith(OWN_FILES):
             notes[path] = item.get("note") or notes.get(path)
-    others = sorted(state.entries.keys() - notes.keys(), key=lambda path: (state.entries[path].code == "??", path))
+    others = sorted((entry is UNTRACKED, path) for path, entry in state.entries.items() if path not in notes)
     room = limits["maxItems"] - len(notes)
     named = [file_entry(path, note, state, request.root) for path, note in notes.items()]
-    found = [file_entry(path, None, state, request.root) for path in others[:room]]
-    return named, found + [{"path": path} for path in others[room:]]
+    found = [file_entry(path, None, state, request.root) for _, path in others[:room]]
+    return Facts(state, named, found, len(others) - len(found))
 
 
 def file_entry(path: str, note: str | None, state: GitState, root: str) -> JSON:
@@ -2470,17 +2620,18 @@ def relative_path(path: str, root: str) -> str | None:
 
 def save_locked(folder: Folder, request: Request, facts: Facts) -> tuple[JSON, int]:
     """The read, merge and write of a save, under the lock: the record and its size in bytes."""
-    selector = request.own.selector
+    selector = request.selector
     refuse_twin(folder, selector)
     remove_leftovers(folder, f"{OWN_FILES}." if selector == SHARED else ".")
     if selector != SHARED:
         ignore_in_git(folder)
     main, backup = current_checkpoint(folder, request)
     current = main or backup
-    base = resumed_checkpoint(request) if current is None and request.resumed else current
+    base = resumed_checkpoint(request, request.resumed) if current is None and request.resumed else current
+    if request.mode == "merge" and base is None:
+        request.warnings.append("This session had no checkpoint to merge with; this one holds only what was given.")
     saved = new_record(request, facts, current, base)
-    fit_to_size(saved, request.mending)
-    data = file_bytes(saved)
+    data = fitted(saved, request.mending)
     write_checkpoint(folder, file_name(selector), data, keep_current=main is not None)
     return saved, len(data)
 
@@ -2496,7 +2647,7 @@ def refuse_twin(folder: Folder, selector: str) -> None:
 
 def current_checkpoint(folder: Folder, request: Request) -> tuple[JSON | None, JSON | None]:
     """The own checkpoint and its backup; a damaged file is set aside. Raises ToolError for one of another version."""
-    selector = request.own.selector
+    selector = request.selector
     found: list[JSON | None] = []
     for name in (file_name(selector), file_name(selector) + BACKUP):
         try:
@@ -2511,15 +2662,15 @@ def current_checkpoint(folder: Folder, request: Request) -> tuple[JSON | None, J
     return found[0], found[1]
 
 
-def resumed_checkpoint(request: Request) -> JSON | None:
+def resumed_checkpoint(request: Request, selector: str) -> JSON | None:
     trouble = "there is none"
     try:
-        if found := look_up(request.root, request.resumed):
+        if found := look_up(request.root, selector):
             request.warnings.extend(found.warnings)
             return dict(found.record)
     except (Unreadable, ToolError, OSError) as error:
         trouble = str(error)
-    request.warnings.append(f"resumedFrom: checkpoint {request.resumed} was not used: {trouble}.")
+    request.warnings.append(f"resumedFrom: checkpoint {selector} was not used: {trouble}.")
     return None
 
 
@@ -2590,7 +2741,7 @@ def new_record(request: Request, facts: Facts, current: JSON | None, base: JSON 
     content = {field: rule(old.get(field), new.get(field)) for field, rule in MERGE_RULES.items()}
     carried = [] if request.content.get("modifiedFiles") == [] else old.get("modifiedFiles") or []
     content["modifiedFiles"] = merged_files(facts, carried, request)
-    finish_content(content, request.mending)
+    finish_content(content, facts.omitted, request.mending)
     if request.mode == "replace":
         warn_of_unfinished(current, content["tasks"], request)
     before = start.get("meta") or {}
@@ -2612,7 +2763,7 @@ def envelope(request: Request, state: GitState, current: JSON | None, base: JSON
     shape = CHECKPOINT["properties"]
     own = start if start is current else None
     lineage = current.get("resumedFrom") if current else request.resumed if base else None
-    shared = request.own.selector == SHARED
+    shared = request.selector == SHARED
     git = {"branch": state.branch, "head": state.head, "dirty": bool(state.entries)} if state.head else None
     return (
         {
@@ -2624,7 +2775,7 @@ def envelope(request: Request, state: GitState, current: JSON | None, base: JSON
             "project": unknown_members(start.get("project"), shape["project"])
             | {"name": os.path.basename(request.root) or "root"},
         }
-        | ({} if shared else {"sessionId": request.own.selector})
+        | ({} if shared else {"sessionId": request.selector})
         | ({"resumedFrom": lineage} if lineage else {})
         | {"git": git and unknown_members(start.get("git"), shape["git"]) | git}
         | unknown_members(start, CHECKPOINT)
@@ -2664,8 +2815,10 @@ def carried_file(file: JSON, state: GitState, request: Request) -> JSON | None:
     return kept | {"status": status, "source": "agent"} | known_content(held)
 
 
-def finish_content(content: JSON, mending: Mending) -> None:
-    """Fills in what the call left open, and drops what overflows the limits, least important first."""
+def finish_content(content: JSON, omitted: int, mending: Mending) -> None:
+    """Fills in what the call left open, and drops what overflows the limits, least important first.
+
+    omitted: how many files had no room from the start."""
     for task in content["tasks"]:
         if task.get("status") is None:
             task["status"] = "pending"
@@ -2675,10 +2828,10 @@ def finish_content(content: JSON, mending: Mending) -> None:
         while len(content[field]) > most[field]:
             drop_least(content[field])
             mending[field, "dropped"] += 1
-    extra = len(content["modifiedFiles"]) - most["modifiedFiles"]
-    if extra > 0:
-        del content["modifiedFiles"][-extra:]
-        mending["modifiedFiles", "omitted"] += extra
+    extra = max(0, len(content["modifiedFiles"]) - most["modifiedFiles"])
+    del content["modifiedFiles"][most["modifiedFiles"] :]
+    if extra or omitted:
+        mending["modifiedFiles", "omitted"] += extra + omitted
 
 
 def drop_least(items: list[Any]) -> None:
@@ -2692,12 +2845,12 @@ def warn_of_unfinished(current: JSON | None, tasks: list[JSON], request: Request
     before = (current or {}).get("goal", {}).get("tasks") or []
     lost = sum(task["status"] != "done" and task["description"] not in kept for task in before)
     if lost:
-        backup = file_name(request.own.selector) + BACKUP
+        backup = file_name(request.selector) + BACKUP
         request.warnings.append(f"{lost} unfinished task(s) of the last checkpoint are dropped; {backup} has them.")
 
 
-def fit_to_size(checkpoint: JSON, mending: Mending) -> None:
-    """Drops what matters least until the file is within its limit."""
+def fitted(checkpoint: JSON, mending: Mending) -> bytes:
+    """The file's bytes, after what matters least is dropped until they are within their limit."""
     files = checkpoint["modifiedFiles"]
     steps: tuple[tuple[str, str, Callable[[], bool]], ...] = (
         ("recentCommands", "dropped", lambda: drop_where(checkpoint["recentCommands"], lambda _: True)),
@@ -2708,18 +2861,24 @@ def fit_to_size(checkpoint: JSON, mending: Mending) -> None:
         ("checkpoint", "stripped", lambda: strip_unknown(checkpoint, CHECKPOINT)),
         ("checkpoint", "halved", lambda: halve_longest(checkpoint)),
     )
+    data = file_bytes(checkpoint, mending)
     for field, kind, drop in steps:
-        while is_too_large(checkpoint, mending) and drop():
+        while len(data) > CHECKPOINT_BYTES and drop():
             mending[field, kind] += 1
+            data = file_bytes(checkpoint, mending)
+    return data
 
 
-def is_too_large(checkpoint: JSON, mending: Mending) -> bool:
-    """Whether the file is over its limit; what is lost by now is said in it first."""
+def file_bytes(checkpoint: JSON, mending: Mending) -> bytes:
+    """A checkpoint as its file holds it, what was lost on the way noted in it.
+
+    A byte of a file's name that is no UTF-8 becomes a \\udcXX escape."""
     if any(kind in TRUNCATING for _, kind in mending):
         checkpoint["meta"]["truncated"] = True
     if mending["modifiedFiles", "omitted"]:
         checkpoint["meta"]["filesOmitted"] = mending["modifiedFiles", "omitted"]
-    return len(file_bytes(checkpoint)) > CHECKPOINT_BYTES
+    text = json.dumps(checkpoint, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+    return text.encode("utf-8", "backslashreplace")
 
 
 def drop_where(items: list[Any], is_least: Callable[[Any], bool], last: bool = False) -> bool:
@@ -2760,12 +2919,6 @@ def all_texts(value: Any) -> Iterator[tuple[Any, Any]]:
             yield from all_texts(inner)
 
 
-def file_bytes(checkpoint: JSON) -> bytes:
-    """A checkpoint as its file holds it; a byte of a file's name that is no UTF-8 as a \\udcXX escape."""
-    text = json.dumps(checkpoint, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
-    return text.encode("utf-8", "backslashreplace")
-
-
 def saved_answer(checkpoint: JSON, size: int, path: str, request: Request, caller: Caller) -> JSON:
     counts = {
         "tasks": len(checkpoint["goal"]["tasks"]),
@@ -2773,75 +2926,79 @@ def saved_answer(checkpoint: JSON, size: int, path: str, request: Request, calle
         "recentCommands": len(checkpoint["recentCommands"]),
         "redactions": request.mending["checkpoint", "redacted"],
     }
-    git, own = checkpoint["git"], request.own
+    git = checkpoint["git"]
     place = f" on {shown(git['branch']) if git['branch'] else 'detached HEAD '}@{git['head'][:9]}" if git else ""
     warnings = bounded([*request.warnings, *mending_warnings(request.mending)])
     lines = [
-        f"Checkpoint saved to {shown(path)} ({size} bytes, {request.mode}).",
+        f"Checkpoint saved to {shown_path(path)} ({size} bytes, {request.mode}).",
         f"{counts['tasks']} task(s), {counts['modifiedFiles']} file(s), {counts['recentCommands']} command(s){place}.",
     ]
     if caller.person:
-        lines.append(f"Load it again with: {caller.person} load {own.selector}")
-    elif own.source in ("argument", "minted"):
-        lines.append(f'Pass session: "{own.selector}" in every later call of this conversation.')
+        lines.append(f"Load it again with: {caller.person.replace('SELECTOR', request.selector)}")
+    elif request.source in ("argument", "minted"):
+        lines.append(f'Pass session: "{request.selector}" in every later call of this conversation.')
     text = "\n".join(lines + warning_lines(warnings))
-    answer = {"text": text, "path": shown(path), "bytes": size, "mode": request.mode, "counts": counts}
+    answer = {"text": text, "path": shown_path(path), "bytes": size, "mode": request.mode, "counts": counts}
     answer["warnings"] = warnings
-    return answer if own.source is None else answer | {"session": own.selector, "sessionSource": own.source}
+    return answer if request.source is None else answer | {"session": request.selector, "sessionSource": request.source}
 
 
-# ── 13. Loading and listing ───────────────────────────────────────────────────────────────────────────────────────────
+# ── 13. Loading and listing ──────────────────────────────────────────────────────────────────────────────────────────
 # Read-only, and without a lock.
 
-# What git says at a load: its state, what commits did since, the files of checkpoints that it tracks, warnings.
-Present = namedtuple("Present", "state commits tracked warnings")
 
 
-def present_state(root: str, environ: Mapping[str, str], saved_head: str | None) -> Present:
+class Present(Record):
+    """What git says at a load."""
+
+    state: GitState | None  # None: nothing, be it that there is no repository
+    commits: Commits
+    warnings: list[str]
+
+
+def present_state(root: str, environ: Mapping[str, str], found: Found) -> Present:
     git = Git(root, environ, time.monotonic() + GIT_SECONDS)
+    head = (found.record.get("git") or {}).get("head")
+    unknown = Commits(None, False, None)
     try:
-        state, (tracked,) = git_state(git, False, ["ls-files", "-z", "--", SESSIONS_FOLDER, SHARED_FILE])
+        state = git_state(git, False, file_below_root(found.selector))
     except GitFailure as error:
-        warnings = [f"No facts from git: {error}."] if str(error) else []
-        return Present(NO_GIT, Commits(None, False, None), set(), warnings)
-    names = {git_text(path) for path in tracked.data.split(b"\0")}
+        return Present(None, unknown, [f"No facts from git: {error}."] if str(error) else [])
     warnings = [] if state.complete else ["git reported more files than can be read; not all could be compared."]
-    commits = Commits(None, False, None)
     try:
-        commits = commits_since(git, saved_head, state) if saved_head else commits
+        return Present(state, commits_since(git, head, state) if head else unknown, warnings)
     except GitFailure as error:
-        warnings.append(f"The commits since the checkpoint could not be read: {error}.")
-    return Present(state, commits, names, warnings)
+        return Present(state, unknown, [*warnings, f"The commits since the checkpoint could not be read: {error}."])
 
 
 def drift_since(checkpoint: JSON, root: str, present: Present) -> Drift:
     """How the project differs from the checkpoint."""
-    saved, state = checkpoint.get("git") or {}, present.state
+    saved, state, commits = checkpoint.get("git") or {}, present.state or NO_GIT, present.commits
     since = seconds_of(checkpoint["updatedAt"]) or 0.0
-    omitted = (checkpoint.get("meta") or {}).get("filesOmitted")
-    compares = saved.get("head") and state.found and present.commits.changed is not None
+    is_partial = bool((checkpoint.get("meta") or {}).get("filesOmitted"))
+    compares = bool(saved.get("head") and present.state) and commits.changed is not None
     changes = changed_files(
         checkpoint.get("modifiedFiles") or [],
         state.entries if compares else {},
-        present.commits.changed if compares else {},
+        commits.changed or {},
         lambda path, algorithm: content(root, path, algorithm),
-        (lambda path: changed_later(root, path, since)) if omitted else lambda path: True,
+        lambda path: not is_partial or changed_later(root, path, since),
     )
-    moved = bool(saved.get("head") and state.found) and saved.get("branch") != state.branch
-    return Drift(moved, state.branch, present.commits.count, present.commits.unreachable, changes, bool(compares))
+    moved = bool(saved.get("head") and present.state) and saved.get("branch") != state.branch
+    certain = compares and state.complete and not state.tracked
+    return Drift(moved, state.branch, commits.count, commits.unreachable, changes, compares, certain)
 
 
 def changed_later(root: str, path: str, since: float) -> bool:
     """Whether a file, or the nearest directory above it that is left, changed after an instant."""
-    whole = os.path.join(root, path)
-    while True:
+    whole = f"{root}/{path}"
+    while len(whole) > len(root):
         try:
             status = os.lstat(to_system(whole))
             return (status.st_mtime if os.name == "nt" else status.st_ctime) > since
         except OSError:
-            if len(whole) <= len(root):
-                return True
             whole = os.path.dirname(whole)
+    return True
 
 
 def drift_warnings(checkpoint: JSON, present: Present, drift: Drift) -> list[str]:
@@ -2849,9 +3006,9 @@ def drift_warnings(checkpoint: JSON, present: Present, drift: Drift) -> list[str
     saved, omitted = checkpoint.get("git") or {}, (checkpoint.get("meta") or {}).get("filesOmitted")
     if omitted:
         warnings.append(f"{omitted} changed file(s) did not fit the checkpoint; if they changed since is told by time.")
-    if saved.get("head") and present.state.found and not drift.known:
+    if saved.get("head") and present.state and not drift.known:
         warnings.append("The saved commit can't be compared with the present one; only recorded files were compared.")
-    elif saved.get("head") and not present.state.found and not present.warnings:
+    elif saved.get("head") and not present.state and not present.warnings:
         warnings.append("There is no git repository here any more; only the recorded files were compared.")
     return warnings
 
@@ -2915,7 +3072,7 @@ def load_session_checkpoint(arguments: JSON, caller: Caller) -> JSON:
     if found:
         return loaded_answer(found, values["format"], own, root, warnings, caller)
     if "checkpoint" in values:
-        raise ToolError(f"There is no checkpoint {excerpt(selector)} in {shown(root)}. {selectors_text(root)}")
+        raise ToolError(f"There is no checkpoint {excerpt(selector)} in {shown_path(root)}. {selectors_text(root)}")
     return candidates_answer(own, root, warnings, caller)
 
 
@@ -2929,19 +3086,19 @@ def selectors_text(root: str) -> str:
 
 def loaded_answer(found: Found, form: str, own: Own, root: str, warnings: list[str], caller: Caller) -> JSON:
     checkpoint, now = found.record, time.time()
-    present = present_state(root, caller.environ, (checkpoint.get("git") or {}).get("head"))
+    present = present_state(root, caller.environ, found)
     drift = drift_since(checkpoint, root, present)
-    tracked = [TRACKED] if os.path.relpath(found.path, root).replace(os.sep, "/") in present.tracked else []
+    tracked = [TRACKED] if present.state and present.state.tracked else []
     warnings = bounded([*tracked, *found.warnings, *warnings, *drift_warnings(checkpoint, present, drift)])
     hint = resume_hint(found.selector, own, root)
     answer = {
         "found": True,
-        "path": shown(found.path),
+        "path": shown_path(found.path),
         "fromBackup": found.from_backup,
         "updatedAt": checkpoint["updatedAt"],
         "drift": drift_answer(drift),
         "warnings": warnings,
-    } | ({"resumeHint": hint} if hint else {})
+    } | ({"resumeHint": hint} if hint and not caller.person else {})
     if form == "full":
         return {"text": title(checkpoint, now)} | answer | {"checkpoint": checkpoint}
     foreign = hint or f"This is the checkpoint of session {found.selector}, not of this one."
@@ -2949,8 +3106,11 @@ def loaded_answer(found: Found, form: str, own: Own, root: str, warnings: list[s
     notes = warning_lines(warnings)
     if found.selector in resumable([found.selector], caller.environ):
         notes.append(f"The conversation itself can be resumed: `claude --resume {found.selector}`")
-    answers = ({"text": brief(checkpoint, drift, now, first, notes, size)} | answer for size in BRIEF_SIZES)
-    return next(answer for answer in answers if fits(answer, BRIEF_BYTES))
+    for size in BRIEF_SIZES:
+        sized = {"text": brief(checkpoint, drift, now, first, notes, size)} | answer
+        if fits(sized, BRIEF_BYTES):
+            break
+    return sized
 
 
 def resume_hint(selector: str, own: Own, root: str) -> str:
@@ -2963,30 +3123,101 @@ def resume_hint(selector: str, own: Own, root: str) -> str:
     )
 
 
-# One line of a list. order: what it is sorted by, newest first, unreadable ones last.
-Listed = namedtuple("Listed", "order entry done warning")
+class Listed(Record):
+    """A checkpoint in a list."""
+
+    stamp: str  # when it was saved, in a form that sorts; empty where that can't be told
+    entry: JSON  # as ENTRY says
+    progress: str  # of its tasks
+    warnings: list[str]
 
 
-def listed_checkpoint(folder: Folder, selector: str, own: Own, now: float) -> Listed:
+def glances(root: str) -> list[tuple[str, str, JSON | None]]:
+    """Every checkpoint as (stamp, selector, unchecked content), newest first; without the last two where unreadable.
+
+    A project may have thousands, of which few are shown: only these are checked."""
+    found: list[tuple[str, str, JSON | None]] = []
+    for path in (os.path.join(root, SESSIONS_FOLDER), root):
+        folder = open_folder(path)
+        if folder:
+            with folder:
+                for selector in selectors_in(folder.names()) if path != root else shared_in(folder):
+                    found.append(glance(folder, selector))
+    return sorted(found, key=lambda glance: glance[:2], reverse=True)
+
+
+def shared_in(folder: Folder) -> list[str]:
+    return [SHARED] if any(folder.status(SHARED_FILE + end) for end in ("", BACKUP)) else []
+
+
+def glance(folder: Folder, selector: str) -> tuple[str, str, JSON | None]:
+    try:
+        content = parse_checkpoint(read_file(folder, file_name(selector)))
+        return sortable(content.get("updatedAt")), selector, content
+    except (Unreadable, OSError):
+        pass
     try:
         found = find_checkpoint(folder, selector)
+        return (sortable(found.record["updatedAt"]) if found else ""), selector, None
+    except Unreadable:
+        return "", selector, None
+
+
+def sortable(stamp: Any) -> str:
+    """A stamp as text that sorts by the instant; empty where it is none."""
+    if not isinstance(stamp, str):
+        return ""
+    if len(stamp) == 24 and stamp.endswith("Z"):  # our own form
+        return stamp
+    seconds = seconds_of(stamp)
+    return "" if seconds is None else iso_time(seconds)
+
+
+def listing(root: str, own: Own, limit: int, caller: Caller) -> tuple[list[Listed], int, list[str]]:
+    """The newest checkpoints (limit 0: all), unreadable ones last; how many there are; warnings about those shown."""
+    everything, now = glances(root), time.time()
+    readable: list[Listed] = []
+    unreadable: list[Listed] = []
+    for _, selector, content in everything:
+        if limit and len(readable) == limit:
+            break
+        listed = listed_checkpoint(root, selector, content, own, now)
+        (readable if listed.stamp else unreadable).append(listed)
+    readable.sort(key=lambda listed: listed.stamp, reverse=True)
+    chosen = (readable + unreadable)[: limit or None]
+    conversations = resumable([listed.entry["selector"] for listed in chosen], caller.environ)
+    for listed in chosen:
+        listed.entry["transcript"] = listed.entry["selector"] in conversations
+    shown_selectors = [listed.entry["selector"] for listed in chosen]
+    warnings = [warning for listed in chosen for warning in listed.warnings]
+    tracked = tracked_checkpoints(root, caller.environ, shown_selectors)
+    return chosen, len(everything), warnings + [f"{selector}: {TRACKED}" for selector in tracked]
+
+
+def listed_checkpoint(root: str, selector: str, content: JSON | None, own: Own, now: float) -> Listed:
+    try:
+        found = Found(selector, checked_checkpoint(content, selector), "", False, []) if content else None
+    except Unreadable:
+        found = None
+    try:
+        found = found or look_up(root, selector)
     except (Unreadable, OSError) as error:
-        return Listed((1, 0.0, selector), entry_of(selector, own), "", f"{selector}: {error}.")
-    if found is None:  # deleted since its name was read
-        return Listed((1, 0.0, selector), entry_of(selector, own), "", f"{selector}: it is gone.")
-    tasks = found.record["goal"].get("tasks") or []
+        return Listed("", entry_of(selector, own), "", [f"{selector}: {error}."])
+    if found is None:
+        return Listed("", entry_of(selector, own), "", [f"{selector}: it is gone."])
+    record = found.record
+    tasks = record["goal"].get("tasks") or []
     done = sum(task["status"] == "done" for task in tasks)
-    saved = seconds_of(found.record["updatedAt"]) or 0.0
     entry = entry_of(selector, own) | {
-        "goal": cut(one_line(found.record["goal"]["primary"]), 500),
-        "updatedAt": found.record["updatedAt"],
-        "age": age(now - saved),
-        "branch": (found.record.get("git") or {}).get("branch"),
+        "goal": cut(one_line(record["goal"]["primary"]), 500),
+        "updatedAt": record["updatedAt"],
+        "age": age(now - (seconds_of(record["updatedAt"]) or 0.0)),
+        "branch": (record.get("git") or {}).get("branch"),
         "allTasksDone": bool(tasks) and done == len(tasks),
         "fromBackup": found.from_backup,
     }
     progress = f"{done}/{len(tasks)} tasks done" if tasks else ""
-    return Listed((0, -saved, selector), entry, progress, "".join(found.warnings))
+    return Listed(sortable(record["updatedAt"]), entry, progress, found.warnings)
 
 
 def entry_of(selector: str, own: Own) -> JSON:
@@ -3004,47 +3235,28 @@ def entry_of(selector: str, own: Own) -> JSON:
     }
 
 
-def all_checkpoints(root: str, own: Own) -> list[Listed]:
-    now, found = time.time(), []
-    for path in (os.path.join(root, SESSIONS_FOLDER), root):
-        folder = open_folder(path)
-        if folder is None:
-            continue
-        with folder:
-            if path == root:
-                names = {SHARED} if any(folder.status(SHARED_FILE + end) for end in ("", BACKUP)) else set()
-            else:
-                names = selectors_in(folder.names())
-            found += [listed_checkpoint(folder, selector, own, now) for selector in names]
-    return sorted(found)
-
-
-def listing(root: str, own: Own, limit: int, caller: Caller) -> tuple[list[Listed], int, list[str]]:
-    """The newest checkpoints (0: all), how many there are in all, and warnings about those shown."""
-    everything = all_checkpoints(root, own)
-    chosen = everything[:limit] if limit else everything
-    conversations = resumable([listed.entry["selector"] for listed in chosen], caller.environ)
-    for listed in chosen:
-        listed.entry["transcript"] = listed.entry["selector"] in conversations
-    tracked = tracked_selectors(root, caller.environ) if chosen else set()
-    warnings = [listed.warning for listed in chosen if listed.warning]
-    warnings += [f"{listed.entry['selector']}: {TRACKED}" for listed in chosen if listed.entry["selector"] in tracked]
-    return chosen, len(everything), warnings
-
-
-def tracked_selectors(root: str, environ: Mapping[str, str]) -> set[str]:
+def tracked_checkpoints(root: str, environ: Mapping[str, str], selectors: list[str]) -> list[str]:
+    """Those of some checkpoints whose file is in the repository."""
+    if not selectors or not is_in_repository(root):
+        return []
     git = Git(root, environ, time.monotonic() + GIT_SECONDS)
     try:
         (tracked,) = run_git(git, ["ls-files", "-z", "--", SESSIONS_FOLDER, SHARED_FILE])
     except GitFailure:
-        return set()
-    paths = git_text(tracked.data).split("\0")
-    return selectors_in([path.rpartition("/")[2] for path in paths]) | ({SHARED} if SHARED_FILE in paths else set())
+        return []
+    files = set(git_text(tracked.data).split("\0"))
+    return [selector for selector in selectors if file_below_root(selector) in files]
+
+
+def is_in_repository(root: str) -> bool:
+    """Whether a .git stands in the root or above it, without asking git."""
+    parent = os.path.dirname(root)
+    return exists(os.path.join(root, ".git")) or (parent != root and is_in_repository(parent))
 
 
 def listed_line(listed: Listed) -> str:
     entry = listed.entry
-    facts = [entry["age"], code(entry["branch"], 60) if entry["branch"] else "", listed.done]
+    facts = [entry["age"], code(entry["branch"], 60) if entry["branch"] else "", listed.progress]
     facts += ["this session"] * entry["isCurrentSession"] + ["from its backup"] * entry["fromBackup"]
     again = f"; conversation: `claude --resume {entry['selector']}`" if entry["transcript"] else ""
     return f"- `{entry['selector']}` ({', '.join(filter(None, facts))}): {inline(entry['goal'], 200)}{again}"
@@ -3065,14 +3277,14 @@ def candidates_answer(own: Own, root: str, warnings: list[str], caller: Caller) 
     chosen, total, more = listing(root, own, CANDIDATES, caller)
     warnings = bounded([*warnings, *more])
     if not chosen:
-        text = "\n".join([f"There is no checkpoint in {shown(root)}: nothing to resume.", *warning_lines(warnings)])
-        return {"text": text, "found": False, "warnings": warnings}
+        lines = [f"There is no checkpoint in {shown_path(root)}: nothing to resume.", *warning_lines(warnings)]
+        return {"text": "\n".join(lines), "found": False, "warnings": warnings}
     ask = (
-        f"Load one with: {caller.person} load SELECTOR"
+        f"Load one with: {caller.person}"
         if caller.person
         else "Ask the user which to resume, even if there is just one; then load it with its selector as checkpoint."
     )
-    head = f"This session has no checkpoint, but {shown(root)} has {total}, newest first:"
+    head = f"This session has no checkpoint, but {shown_path(root)} has {total}, newest first:"
     while True:
         answer = {
             "text": list_text(head, chosen, total, [ask, *warning_lines(warnings)]),
@@ -3082,7 +3294,7 @@ def candidates_answer(own: Own, root: str, warnings: list[str], caller: Caller) 
             "omitted": total - len(chosen),
             "warnings": warnings,
         }
-        if fits(answer):
+        if fits(answer) or not chosen:
             return answer
         chosen = chosen[:-1]
 
@@ -3093,22 +3305,22 @@ def list_session_checkpoints(arguments: JSON, caller: Caller) -> JSON:
     root, more = project_root(values.get("projectRoot"), caller)
     chosen, total, others = listing(root, own, values["limit"], caller)
     warnings = bounded([*warnings, *more, *others])
-    head = f"{total} checkpoint(s) in {shown(root)}{', newest first:' if total else '.'}"
+    head = f"{total} checkpoint(s) in {shown_path(root)}{', newest first:' if total else '.'}"
     while True:
         answer = {
             "text": list_text(head, chosen, total, warning_lines(warnings)),
-            "path": shown(root),
+            "path": shown_path(root),
             "entries": [listed.entry for listed in chosen],
             "total": total,
             "omitted": total - len(chosen),
             "warnings": warnings,
         }
-        if fits(answer) or not values["limit"]:
+        if fits(answer) or not values["limit"] or not chosen:
             return answer
         chosen = chosen[: len(chosen) * 3 // 4]
 
 
-# ── 14. Tools ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── 14. Tools ────────────────────────────────────────────────────────────────────────────────────────────────────────
 # What clients are told. To add a tool: its schemas in section 5, its function, its row in TOOLS.
 
 SAVE_DESCRIPTION = """\
@@ -3138,7 +3350,16 @@ where things stand, then exact next steps. Use mode "merge" for updates.
 - If a save asks for a session id to be passed on, pass it as session in every later call.
 - Main session only: subagents report to their parent instead of saving."""
 
-Tool = namedtuple("Tool", "title description input output hints meta run")
+
+
+class Tool(Record):
+    title: str
+    description: str
+    input: JSON
+    output: JSON
+    hints: JSON
+    meta: JSON
+    run: Callable[[JSON, Caller], JSON]
 
 
 def hints(read_only: bool) -> JSON:
@@ -3187,7 +3408,7 @@ def run_tool(name: str, arguments: JSON, caller: Caller) -> JSON:
         raise ToolError(f"Could not read {where}: {error.strerror or type(error).__name__}.") from None
 
 
-# ── 15. Protocol ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── 15. Protocol ─────────────────────────────────────────────────────────────────────────────────────────────────────
 # MCP over stdio, both eras on one stream: the revisions with a handshake (legacy), and 2026-07-28 (modern), in which
 # each request carries its own envelope and the server never asks. To add a revision: its name here, and its method
 # table if it has another. The main thread reads and answers at once; tool calls run one after the other in a worker.
@@ -3410,10 +3631,11 @@ class LegacyRoots:
 
 def log(text: str) -> None:
     """A line on standard error, if there is one."""
-    try:
-        print(f"session-checkpoint: {text}", file=sys.stderr, flush=True)
-    except (OSError, ValueError, AttributeError):
-        pass
+    if sys.stderr is not None:
+        try:
+            print(f"session-checkpoint: {text}", file=sys.stderr, flush=True)
+        except (OSError, ValueError):
+            pass
 
 
 def where_raised(error: BaseException) -> str:
@@ -3512,7 +3734,7 @@ class Server:
             if identity is not None and self.pending[identity] > 0:
                 self.cancelled.add(identity)
         elif method == "notifications/initialized" and self.roots:
-            self.roots.learn(initialized=True)
+            self.roots.learn(initialized=True, silent=False)
         elif method == "notifications/roots/list_changed" and self.roots:
             self.roots.forget()
         elif method is None and self.roots:
@@ -3616,7 +3838,7 @@ class Server:
             while (call := self.calls.get()) is not None:
                 message, is_batch, identities = call
                 self.answer(message, is_batch)
-                self.pending.subtract(identities)
+                self.pending -= Counter(identities)
                 self.cancelled.difference_update(identities)
         except ClientGone:
             os._exit(0)
@@ -3722,7 +3944,7 @@ def stop_on_signals() -> None:
         signal.signal(name, stop)
 
 
-# ── 16. Hooks ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── 16. Hooks ────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Claude Code runs them (see its documentation, "Hooks reference"). They answer in JSON or not at all, and whatever
 # happens they exit with 0. To add one: a function from the hook's input and the environment to an answer or None.
 
@@ -3743,7 +3965,7 @@ def hook_nudge(given: JSON, environ: Mapping[str, str]) -> JSON | None:
     times = checkpoint_times(root) if root else {}
     if not times:
         return None
-    newest = iso_time(max(times.values()))[:16].replace("T", " ")
+    newest = time.strftime("%Y-%m-%d %H:%M", time.gmtime(max(times.values())))
     text = (
         f"This project has {len(times)} saved session checkpoint(s), the newest of {newest} UTC. If this session "
         "continues earlier work, call load_session_checkpoint before acting, and check with the user before acting on "
@@ -3803,7 +4025,7 @@ def hook_input() -> bytes:
     return data
 
 
-# ── 17. Command line ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── 17. Command line ─────────────────────────────────────────────────────────────────────────────────────────────────
 # The tools for a person at a shell. To add a verb: its options and its function in VERBS, its line in the docstring.
 
 
@@ -3819,7 +4041,7 @@ def parse_words(words: list[str], options: Mapping[str, bool], most: int) -> tup
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
-        if not word.startswith("--"):
+        if word == "-" or not word.startswith("-"):
             others.append(word)
         elif name not in options or (equals and not options[name]):
             raise UsageError(f"unknown option {name}")
@@ -3832,8 +4054,15 @@ def parse_words(words: list[str], options: Mapping[str, bool], most: int) -> tup
     return values, others
 
 
-def person(environ: Mapping[str, str]) -> Caller:
-    return Caller(environ, current_folder(), lambda: (None, []), os.path.basename(sys.argv[0]))
+def person(values: dict[str, str], environ: Mapping[str, str]) -> Caller:
+    program = sys.argv[0] if not sys.argv[0].endswith(".py") else f"python3 {quoted(sys.argv[0])}"
+    root = f" --project-root {quoted(values['--project-root'])}" if "--project-root" in values else ""
+    return Caller(environ, current_folder(), lambda: (None, []), shown(f"{program} load SELECTOR{root}"))
+
+
+def quoted(word: str) -> str:
+    """A word as a shell takes it, as far as that is the same everywhere."""
+    return word if re.fullmatch(r"[\w./\\:~+-]+", word) else f'"{word}"'
 
 
 def common_arguments(values: dict[str, str], given: JSON, environ: Mapping[str, str]) -> JSON:
@@ -3843,7 +4072,7 @@ def common_arguments(values: dict[str, str], given: JSON, environ: Mapping[str, 
         arguments["session"] = values["--session"]
     here = current_folder()
     if "--project-root" in values:
-        arguments["projectRoot"] = os.path.join(here or "", values["--project-root"])
+        arguments["projectRoot"] = checked_root(os.path.join(here or "", values["--project-root"]), "--project-root")
     elif arguments.get("projectRoot") is None and not setting(environ, "CHECKPOINT_PROJECT_ROOT") and here:
         arguments["projectRoot"] = here
     return arguments
@@ -3862,17 +4091,19 @@ def save_verb(values: dict[str, str], words: list[str], environ: Mapping[str, st
         data = sys.stdin.buffer.read()
     else:
         data = source.encode("utf-8", "surrogateescape")
+    if not data.strip():
+        raise ToolError(f"{SAVE_USAGE}; found nothing.")
     try:
         given = json_value(data)
     except ValueError as error:
         raise ToolError(f"{SAVE_USAGE}; this is no JSON: {error}.") from None
     if not isinstance(given, dict):
         raise ToolError(f"{SAVE_USAGE}; found {found_type(given)}.")
-    return run_tool("save_session_checkpoint", common_arguments(values, given, environ), person(environ))
+    return run_tool("save_session_checkpoint", common_arguments(values, given, environ), person(values, environ))
 
 
 def load_verb(values: dict[str, str], words: list[str], environ: Mapping[str, str]) -> JSON:
-    arguments, caller = common_arguments(values, {}, environ), person(environ)
+    arguments, caller = common_arguments(values, {}, environ), person(values, environ)
     if "--latest" in values:
         if words:
             raise UsageError("--latest and a selector exclude each other")
@@ -3889,8 +4120,10 @@ def completed(beginning: str, arguments: JSON, caller: Caller) -> str:
     root, _ = project_root(arguments.get("projectRoot"), caller)
     known = selectors(root)
     fitting = [selector for selector in known if selector.startswith(beginning)]
-    if beginning in known or len(beginning) < MIN_PREFIX or not fitting:
+    if beginning in known or not fitting:
         return beginning
+    if len(beginning) < MIN_PREFIX:
+        raise ToolError(f"{beginning} is too short: type at least {MIN_PREFIX} characters of a selector.")
     if len(fitting) > 1:
         several = ", ".join(fitting[:SELECTORS_NAMED])
         raise ToolError(f"{beginning} is the beginning of {len(fitting)} checkpoints: {several}.")
@@ -3903,12 +4136,19 @@ def list_verb(values: dict[str, str], words: list[str], environ: Mapping[str, st
         if not re.fullmatch(r"\d{1,9}", values["--limit"], re.ASCII):
             raise UsageError("--limit needs a whole number, 0 for all")
         arguments["limit"] = int(values["--limit"])
-    return run_tool("list_session_checkpoints", arguments, person(environ))
+    return run_tool("list_session_checkpoints", arguments, person(values, environ))
 
 
 # option -> whether it takes a value
 COMMON_OPTIONS = {"--project-root": True, "--session": True, "--json": False}
-Verb = namedtuple("Verb", "run options words")
+
+
+class Verb(Record):
+    run: Callable[[dict[str, str], list[str], Mapping[str, str]], JSON]
+    options: dict[str, bool]
+    words: int  # at most, besides options
+
+
 VERBS = {
     "save": Verb(save_verb, COMMON_OPTIONS, 1),
     "load": Verb(load_verb, COMMON_OPTIONS | {"--latest": False}, 1),
