@@ -1545,9 +1545,9 @@ class GitProcess:
         return GitOutput(None if late else self.process.returncode, data, message, len(data) <= GIT_BYTES)
 
     def end(self) -> None:
-        """Kills git, and all that it started, if it still runs."""
+        """Kills git, and all that it started, if any of it still runs."""
         running_git.discard(self)
-        if self.process.poll() is not None:
+        if self.process.poll() is not None and not any(reader.is_alive() for reader in self.readers):
             return
         try:
             if os.name == "nt":
@@ -1984,43 +1984,58 @@ def protect(fd: int | None, mode: int) -> None:
 
 
 class Lock:
-    """Keeps other processes' saves out, for as long as this process lives; released by the system if it dies."""
+    """Keeps other processes' saves out of a directory; if this process dies, the system releases it.
+
+    The file is removed with the lock, so one that was waited for may be gone by then: only the file that still has the
+    name counts."""
 
     def __init__(self, folder: Folder, name: str) -> None:
         self.folder, self.name, self.fd = folder, name, -1
 
     def __enter__(self) -> None:
-        self.fd = self.folder.open(self.name, os.O_RDWR | os.O_CREAT)
-        protect(self.fd, 0o600)
         deadline = time.monotonic() + LOCK_SECONDS
+        while not self.take():
+            if time.monotonic() > deadline:
+                raise ToolError(
+                    f"Another process has been saving in {shown(self.folder.path)} for {LOCK_SECONDS:.0f} s. "
+                    "Nothing was written; save again."
+                )
+            time.sleep(0.005)
+
+    def take(self) -> bool:
+        self.fd = self.folder.open(self.name, os.O_RDWR | os.O_CREAT)
         try:
-            while not self.take():
-                if time.monotonic() > deadline:
-                    raise ToolError(
-                        f"Another process has been saving in {shown(self.folder.path)} for {LOCK_SECONDS:.0f} s. "
-                        "Nothing was written; save again."
-                    )
-                time.sleep(0.01)
+            lock_file(self.fd)
+            named = self.folder.status(self.name)
+            if named and os.path.samestat(named, os.fstat(self.fd)):
+                return True
+        except (BlockingIOError, PermissionError):
+            pass
         except BaseException:
             os.close(self.fd)
             raise
-
-    def take(self) -> bool:
-        try:
-            if os.name == "nt":
-                import msvcrt
-
-                msvcrt.locking(self.fd, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-            else:
-                import fcntl
-
-                fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            return False
-        return True
+        os.close(self.fd)
+        return False
 
     def __exit__(self, *_: object) -> None:
-        os.close(self.fd)
+        if os.name == "nt":  # no open file can be removed there
+            os.close(self.fd)
+            self.folder.remove(self.name)
+        else:
+            self.folder.remove(self.name)
+            os.close(self.fd)
+
+
+def lock_file(fd: int) -> None:
+    """Locks a file for as long as it is open. Raises BlockingIOError, on Windows PermissionError, if another has it."""
+    if os.name == "nt":
+        import msvcrt
+
+        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+    else:
+        import fcntl
+
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def read_file(folder: Folder, name: str) -> bytes:
@@ -2577,7 +2592,10 @@ def fresh_files(request: Request, state: GitState) -> Facts:
     limits = SAVE_INPUT["properties"]["modifiedFiles"]
     notes: dict[str, str | None] = {}
     for item in request.content.get("modifiedFiles") or ():
-        path = relative_path(cut(item["path"], limits["items"]["properties"]["path"]["maxLength"]), request.root)
+        short = cut(item["path"], limits["items"]["properties"]["path"]["maxLength"])
+        if short != item["path"]:
+            request.mending["modifiedFiles", "cut"] += 1
+        path = relative_path(short, request.root)
         if path is None:
             request.mending["modifiedFiles", "outside"] += 1
         elif not path.startswith(OWN_FILES):
@@ -2992,7 +3010,7 @@ def drift_since(checkpoint: JSON, root: str, present: Present) -> Drift:
 def changed_later(root: str, path: str, since: float) -> bool:
     """Whether a file, or the nearest directory above it that is left, changed after an instant."""
     whole = f"{root}/{path}"
-    while len(whole) > len(root):
+    while len(whole) >= len(root):
         try:
             status = os.lstat(to_system(whole))
             return (status.st_mtime if os.name == "nt" else status.st_ctime) > since
