@@ -699,6 +699,8 @@ def names_a_secret(value: str) -> bool:
 
 def secret(flat: str, value: Value, name: str, need: int) -> Span | None:
     text = flat[value.start : min(value.end, value.start + JUDGED)].replace("\0", "")
+    if flat.startswith(("...", "…"), value.end) or (" " in text and flat.startswith("`", value.start - 1)):
+        need = max(need, 1)  # a value that is cut short, or a command in backquotes
     if len(text) < 3 or not literal(text, value.quoted, name) or strength(text) < need:
         return None
     more = regex(BARE % MAX_VALUE).match(flat, value.end) if value.end == value.start + JUDGED else None
@@ -763,7 +765,7 @@ def name_need(name: str, owner: str) -> int | None:
     if last.endswith(SECRET_WORDS):
         return 0 if name.isupper() else 1
     if last.endswith(TOKEN_WORDS):
-        return 1
+        return 0 if name.isupper() else 1
     if regex(PASS_JOINED).fullmatch(last):
         return 0
     return key_need(name, owners or [owner], last) if last.endswith("key") else None
@@ -771,7 +773,7 @@ def name_need(name: str, owner: str) -> int | None:
 
 def key_need(name: str, owners: list[str], last: str) -> int | None:
     if not KEY_OWNERS.isdisjoint(owners) or last[:-3] in KEY_OWNERS:
-        return 1
+        return 0 if name.isupper() else 1
     if last != "key" or len(name) <= len("keys") or not name[0].isalnum():
         return None
     return 1 if name.isupper() else 2
