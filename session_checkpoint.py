@@ -947,10 +947,17 @@ def array(items: JSON, limit: int = 0, description: str = "") -> JSON:
     return schema | ({"description": description} if description else {})
 
 
-def struct(required: str, **members: JSON) -> JSON:
+def struct(required: str, *groups: JSON, **members: JSON) -> JSON:
     """An object; `required` names its required members, * all of them."""
+    for group in groups:
+        members = group | members
     names = list(members) if required == "*" else required.split()
     return {"type": "object", "properties": members} | ({"required": names} if names else {})
+
+
+def each(schema: JSON, names: str) -> JSON:
+    """Members of one kind."""
+    return dict.fromkeys(names.split(), schema)
 
 
 def choice(*words: str, default: str = "", description: str = "") -> JSON:
@@ -1015,56 +1022,39 @@ LIST_INPUT = struct(
 
 SAVE_OUTPUT = struct(
     "text path bytes mode counts warnings",
-    text=STRING,
-    path=STRING,
+    each(STRING, "text path mode session sessionSource"),
     bytes=INTEGER,
-    mode=STRING,
-    counts=struct("*", tasks=INTEGER, modifiedFiles=INTEGER, recentCommands=INTEGER, redactions=INTEGER),
+    counts=struct("*", each(INTEGER, "tasks modifiedFiles recentCommands redactions")),
     warnings=STRINGS,
-    session=STRING,
-    sessionSource=STRING,
 )
 
 ENTRY = struct(
     "*",
-    selector=STRING,
-    goal=STRING,
-    updatedAt=STRING,
-    age=STRING,
+    each(STRING, "selector goal updatedAt age"),
+    each(BOOLEAN, "allTasksDone isCurrentSession fromBackup transcript"),
     branch=STRING_OR_NULL,
-    allTasksDone=BOOLEAN,
-    isCurrentSession=BOOLEAN,
-    fromBackup=BOOLEAN,
-    transcript=BOOLEAN,
 )
 
 LOAD_OUTPUT = struct(
     "text found warnings",
-    text=STRING,
-    found=BOOLEAN,
-    path=STRING,
-    fromBackup=BOOLEAN,
-    updatedAt=STRING,
+    each(STRING, "text path updatedAt resumeHint"),
+    each(BOOLEAN, "found fromBackup"),
+    each(INTEGER, "total omitted"),
     drift=struct(
         "branchChanged currentBranch commitsSince changedSince",
-        branchChanged=BOOLEAN,
+        each(BOOLEAN, "branchChanged headUnreachable"),
+        each(STRINGS, "changedSince deleted"),
         currentBranch=STRING_OR_NULL,
         commitsSince=INTEGER_OR_NULL,
-        changedSince=STRINGS,
         changedOmitted=INTEGER,
-        deleted=STRINGS,
-        headUnreachable=BOOLEAN,
     ),
     warnings=STRINGS,
-    resumeHint=STRING,
     candidates=array(ENTRY),
-    total=INTEGER,
-    omitted=INTEGER,
     checkpoint={"type": "object"},
 )
 
 LIST_OUTPUT = struct(
-    "*", text=STRING, path=STRING, entries=array(ENTRY), total=INTEGER, omitted=INTEGER, warnings=STRINGS
+    "*", each(STRING, "text path"), each(INTEGER, "total omitted"), entries=array(ENTRY), warnings=STRINGS
 )
 
 # Version 1 of the checkpoint file, as session-checkpoint-mcp 1.x defines it; required is only what a brief can't do
@@ -1072,35 +1062,19 @@ LIST_OUTPUT = struct(
 CHECKPOINT_VERSION = 1
 CHECKPOINT = struct(
     "version updatedAt goal",
+    each(STRING, "id createdAt updatedAt sessionId resumedFrom summary"),
+    each(STRINGS, "nextSteps decisions"),
     version=INTEGER,
-    id=STRING,
-    createdAt=STRING,
-    updatedAt=STRING,
-    generator=struct("", name=STRING, version=STRING),
+    generator=struct("", each(STRING, "name version")),
     project=struct("", name=STRING),
-    sessionId=STRING,
-    resumedFrom=STRING,
-    git=struct("", branch=STRING, head=STRING, dirty=BOOLEAN),
+    git=struct("", each(STRING, "branch head"), dirty=BOOLEAN),
     goal=struct(
         "primary", primary=STRING, tasks=array(struct("*", description=STRING, status=choice(*TASK_STATUSES)))
     ),
-    summary=STRING,
-    nextSteps=STRINGS,
-    decisions=STRINGS,
     modifiedFiles=array(
-        struct(
-            "path",
-            path=STRING,
-            status=STRING,
-            source=STRING,
-            note=STRING,
-            hash=STRING,
-            size=INTEGER,
-            mtimeMs=NUMBER,
-            **{"from": STRING},
-        )
+        struct("path", each(STRING, "path status source note hash from"), size=INTEGER, mtimeMs=NUMBER)
     ),
-    recentCommands=array(struct("command", command=STRING, exitCode=INTEGER, note=STRING, at=STRING)),
+    recentCommands=array(struct("command", each(STRING, "command note at"), exitCode=INTEGER)),
     meta=struct("", redactions=INTEGER, truncated=BOOLEAN, filesOmitted=INTEGER),
 )
 
@@ -1429,7 +1403,6 @@ EMPTY_TREE = {
 }
 ALGORITHM_OF_LENGTH = {40: "sha1", 64: "sha256"}
 LATE = f"git took longer than {GIT_SECONDS:.0f} s"
-
 
 
 class Git(Record):
@@ -2229,7 +2202,6 @@ TASK_MARKS = {"done": "[x]", "in_progress": "[~]", "pending": "[ ]", "blocked": 
 BRIEF_SIZES = ((30, 4_000), (30, 1_000), (15, 500), (8, 300), (4, 160), (2, 80))
 
 
-
 class Drift(Record):
     """How a project differs from a checkpoint."""
 
@@ -2360,7 +2332,6 @@ def brief(record: JSON, drift: Drift, now: float, first: str, notes: list[str], 
 # What the three tools have in common: who calls, whose checkpoint and which project it is about, what an answer may be.
 
 
-
 class Caller(Record):
     """Who calls, and from where."""
 
@@ -2470,7 +2441,6 @@ def fits(answer: JSON, text_bytes: int = TEXT_CHARACTERS) -> bool:
 # in `mending` and becomes the warnings.
 
 
-
 class Request(Record):
     """A save's request, checked; warnings and mending grow while the save goes on."""
 
@@ -2563,12 +2533,12 @@ def lock_name(selector: str) -> str:
 
 
 def state_at_save(request: Request, environ: Mapping[str, str]) -> GitState:
-    """Git's snapshot, and a warning where the checkpoint will not be ignored by git."""
+    """Git's snapshot, and a warning where git will not ignore the checkpoint."""
     file = file_below_root(request.selector)
     git = Git(request.root, environ, time.monotonic() + GIT_SECONDS)
     try:
         state = git_state(git, True, file)
-        if not is_hidden(request.root, request.selector) and not is_ignored(git, file):
+        if state.tracked or not (is_hidden(request.root, request.selector) or is_ignored(git, file)):
             request.warnings.append(f"The checkpoint is not git-ignored: add {OWN_FILES}* to .gitignore.")
     except GitFailure as error:
         request.warnings.extend([f"No facts from git: {error}."] if str(error) else [])
@@ -2965,7 +2935,6 @@ def saved_answer(checkpoint: JSON, size: int, path: str, request: Request, calle
 
 # ── 13. Loading and listing ──────────────────────────────────────────────────────────────────────────────────────────
 # Read-only, and without a lock.
-
 
 
 class Present(Record):
@@ -3371,7 +3340,6 @@ where things stand, then exact next steps. Use mode "merge" for updates.
 - Main session only: subagents report to their parent instead of saving."""
 
 
-
 class Tool(Record):
     title: str
     description: str
@@ -3412,6 +3380,7 @@ def import_what_tools_need() -> None:
     import hashlib
     import subprocess  # noqa: F401
     import threading  # noqa: F401
+    import urllib.parse  # noqa: F401
 
     if os.name != "nt":
         import fcntl  # noqa: F401
@@ -3475,8 +3444,9 @@ def error_of(identity: Any, error: ProtocolError) -> JSON:
     return {"jsonrpc": "2.0", "id": identity, "error": {"code": error.code, "message": error.message} | data}
 
 
-def is_identity(value: Any) -> bool:
-    return isinstance(value, str) or TYPES["integer"](value)
+def valid_id(value: Any) -> Any:
+    """A request's id if it may be one, else None."""
+    return value if isinstance(value, str) or TYPES["integer"](value) else None
 
 
 def is_response(message: Any) -> bool:
@@ -3490,7 +3460,7 @@ def is_notification(message: Any) -> bool:
 def check_request(message: Any) -> None:
     if not isinstance(message, dict):
         raise ProtocolError(INVALID_REQUEST, "A message must be a JSON object.")
-    if not is_identity(message.get("id")):
+    if valid_id(message.get("id")) is None:
         raise ProtocolError(INVALID_REQUEST, "A request's id must be a string or an integer.")
     if message.get("jsonrpc") != "2.0" or not isinstance(message.get("method"), str):
         raise ProtocolError(INVALID_REQUEST, 'A request must have "jsonrpc": "2.0" and a method.')
@@ -3742,7 +3712,7 @@ class Server:
             check_request(message)
             result = guarded(lambda: self.result(message, in_batch))
         except ProtocolError as error:
-            return None if wants_none else error_of(valid(identity), error)
+            return None if wants_none else error_of(valid_id(identity), error)
         is_answered = result is not None and not (is_call(message) and identity in self.cancelled)
         return answer_of(identity, result) if is_answered else None
 
@@ -3750,7 +3720,7 @@ class Server:
         """A notification or a response; neither gets an answer, however malformed."""
         method, params = message.get("method"), message.get("params")
         if method == "notifications/cancelled" and isinstance(params, dict):
-            identity = valid(params.get("requestId"))
+            identity = valid_id(params.get("requestId"))
             if identity is not None and self.pending[identity] > 0:
                 self.cancelled.add(identity)
         elif method == "notifications/initialized" and self.roots:
@@ -3877,12 +3847,7 @@ NEED_A_SESSION = ("tools/list", "tools/call", "server/discover", "subscriptions/
 
 
 def is_call(message: Any) -> bool:
-    return isinstance(message, dict) and message.get("method") == "tools/call" and valid(message.get("id")) is not None
-
-
-def valid(identity: Any) -> Any:
-    """A request's id if it may be one, else None."""
-    return identity if isinstance(identity, str) or TYPES["integer"](identity) else None
+    return isinstance(message, dict) and message.get("method") == "tools/call" and valid_id(message.get("id")) is not None
 
 
 def modern_root(params: JSON, envelope: JSON) -> Callable[[], tuple[str | None, list[str]]]:
