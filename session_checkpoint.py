@@ -3847,7 +3847,8 @@ NEED_A_SESSION = ("tools/list", "tools/call", "server/discover", "subscriptions/
 
 
 def is_call(message: Any) -> bool:
-    return isinstance(message, dict) and message.get("method") == "tools/call" and valid_id(message.get("id")) is not None
+    is_named = isinstance(message, dict) and message.get("method") == "tools/call"
+    return is_named and valid_id(message.get("id")) is not None
 
 
 def modern_root(params: JSON, envelope: JSON) -> Callable[[], tuple[str | None, list[str]]]:
