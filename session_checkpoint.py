@@ -1384,7 +1384,6 @@ def shorten_lists(content: JSON, mending: Mending) -> None:
 # git does not let one switch off, aside) and nothing fetched. To ask something new: one call of `run_git`, one parser.
 
 GIT_OPTIONS = ("--no-pager", "-c", "core.fsmonitor=false")
-GIT_PLACE = ("rev-parse", "--is-shallow-repository", "--show-object-format", "--show-prefix")
 GIT_STATUS = ("status", "--porcelain=v2", "--branch", "-z", "--no-ahead-behind", "--untracked-files=all")
 GIT_DIFF = ("diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--relative")
 GIT_SUBMODULES = "--ignore-submodules=none"
@@ -1436,13 +1435,12 @@ class GitState(Record):
     head: str | None
     entries: dict[str, Entry]  # path -> everything uncommitted
     algorithm: str  # of object names
-    shallow: bool
-    tracked: bool  # whether the checkpoint's own file is in the repository
+    tracked: bool  # whether the file that was asked for is in the index
     complete: bool  # whether the entries are all
 
 
 UNTRACKED = Entry("??", None, None, True)
-NO_GIT = GitState(None, None, {}, "sha1", False, False, True)
+NO_GIT = GitState(None, None, {}, "sha1", False, True)
 running_git: set[Any] = set()
 
 
@@ -1594,25 +1592,48 @@ def parse_tracked(kind: str, rest: str, lines: Iterator[str], prefix: str) -> tu
     return path, Entry(status_code(xy), blob_or_none(blob), origin[len(prefix) :] if is_rename else None, unsure)
 
 
-def git_state(git: Git, renames: bool, file: str) -> GitState:
+def git_state(git: Git, renames: bool = True, file: str = "") -> GitState:
     """One snapshot of the work tree below the root; and whether `file`, relative to the root, is in the index.
 
     Raises GitFailure where there is no work tree; with no text where the root is simply no repository."""
     status = [*GIT_STATUS, GIT_SUBMODULES, "--find-renames" if renames else "--no-renames", "--", "."]
-    # rev-parse answers word by word; the last answer is the file's blob, or the word again where the index has none
-    snapshot, place = run_git(git, status, [*GIT_PLACE, f":./{file}"])
-    answers = git_text(place.data).split("\n", 2)
-    failed = place if len(answers) < 3 else snapshot if snapshot.status != 0 and snapshot.complete else None
-    if failed:
-        if failed.status is None:
-            raise GitFailure(LATE)
-        no_repository = failed.message.startswith("fatal: not a git repository (or any")
-        raise GitFailure("" if no_repository else f"git says: {shown(failed.message)}")
-    shallow, algorithm, prefix_and_blob = answers
-    prefix = prefix_and_blob[:-1].rpartition("\n")[0]
-    name = algorithm if algorithm in EMPTY_TREE else "sha1"
+    if not file and is_surely_top(git.root):
+        (snapshot,), prefix, tracked = run_git(git, status), "", False
+    else:
+        # rev-parse answers word by word: the prefix, then the file's blob, or the word again if the index has none
+        snapshot, place = run_git(git, status, ["rev-parse", "--show-prefix", f":./{file or '.'}"])
+        if b"\n" not in place.data:
+            raise failure_of(place)
+        prefix, tracked = git_text(place.data[:-1]).rpartition("\n")[0], place.status == 0
+    if snapshot.status != 0 and snapshot.complete:
+        raise failure_of(snapshot)
     branch, head, entries = parse_status(git_text(snapshot.data), prefix)
-    return GitState(branch, head, entries, name, shallow == "true", place.status == 0, snapshot.complete)
+    return GitState(branch, head, entries, object_format(git, head), tracked, snapshot.complete)
+
+
+def is_surely_top(root: str) -> bool:
+    """Whether the root is the top of its work tree, as far as that can be known without asking git."""
+    try:
+        with open(to_system(os.path.join(root, ".git", "config")), "rb") as file:
+            return b"worktree" not in file.read(1 << 16).lower()
+    except OSError:
+        return False
+
+
+def failure_of(output: GitOutput) -> GitFailure:
+    if output.status is None:
+        return GitFailure(LATE)
+    is_no_repository = output.message.startswith("fatal: not a git repository (or any")
+    return GitFailure("" if is_no_repository else f"git says: {shown(output.message)}")
+
+
+def object_format(git: Git, head: str | None) -> str:
+    """The hash of the repository's object names."""
+    if head:
+        return ALGORITHM_OF_LENGTH[len(head)]
+    (answer,) = run_git(git, ["rev-parse", "--show-object-format"])
+    name = git_text(answer.data).strip()
+    return name if name in EMPTY_TREE else "sha1"
 
 
 class Commits(Record):
@@ -1631,21 +1652,23 @@ def commits_since(git: Git, saved: str, state: GitState) -> Commits:
     diff = [*GIT_DIFF, GIT_SUBMODULES, saved, state.head or EMPTY_TREE[state.algorithm], "--", "."]
     count = ["rev-list", "--left-right", "--count", f"{saved}...{state.head or saved}", "--"]
     counted, compared = run_git(git, count, diff)
-    if counted.status is None or compared.status is None:
+    if None in (counted.status, compared.status):
         raise GitFailure(LATE)
     only_saved, only_head = map(int, counted.data.split()) if counted.status == 0 else (1, None)
-    lost = bool(only_saved or not state.head) and not state.shallow and not on_a_branch(git, saved)
     changed = parse_diff(compared.data) if compared.status == 0 and compared.complete else None
-    certain = state.head and not (state.shallow and only_saved)
-    return Commits(only_head if certain else None, lost, changed)
+    if state.head and not only_saved:
+        return Commits(only_head, False, changed)
+    is_shallow, is_on_a_branch = side_line(git, saved)
+    return Commits(only_head if state.head and not is_shallow else None, not (is_shallow or is_on_a_branch), changed)
 
 
-def on_a_branch(git: Git, commit: str) -> bool:
-    refs = ["refs/heads", "refs/remotes", "refs/tags"]
-    (found,) = run_git(git, ["for-each-ref", "--count=1", "--contains", commit, *refs])
-    if found.status is None:
+def side_line(git: Git, commit: str) -> tuple[bool, bool]:
+    """Of a commit that is no ancestor of HEAD: whether that proves nothing, and whether a branch or tag has it."""
+    refs = ["for-each-ref", "--count=1", "--contains", commit, "refs/heads", "refs/remotes", "refs/tags"]
+    depth, holders = run_git(git, ["rev-parse", "--is-shallow-repository"], refs)
+    if None in (depth.status, holders.status):
         raise GitFailure(LATE)
-    return found.status == 0 and bool(found.data.strip())
+    return depth.data.strip() == b"true", holders.status == 0 and bool(holders.data.strip())
 
 
 def parse_diff(data: bytes) -> dict[str, tuple[Any, Any]]:
@@ -2524,7 +2547,7 @@ def save_session_checkpoint(arguments: JSON, caller: Caller) -> JSON:
             saved, size = save_locked(folder, request, facts)
     except OSError as error:
         cause = error.strerror or type(error).__name__
-        raise ToolError(f"Could not save to {shown(path)}: {cause}. Nothing was changed.") from None
+        raise ToolError(f"Could not save to {shown(path)}: {cause}. No earlier checkpoint is lost.") from None
     return saved_answer(saved, size, path, request, caller)
 
 
@@ -2537,8 +2560,8 @@ def state_at_save(request: Request, environ: Mapping[str, str]) -> GitState:
     file = file_below_root(request.selector)
     git = Git(request.root, environ, time.monotonic() + GIT_SECONDS)
     try:
-        state = git_state(git, True, file)
-        if state.tracked or not (is_hidden(request.root, request.selector) or is_ignored(git, file)):
+        state = git_state(git)
+        if not (is_hidden(request.root, request.selector) or is_ignored(git, file)):
             request.warnings.append(f"The checkpoint is not git-ignored: add {OWN_FILES}* to .gitignore.")
     except GitFailure as error:
         request.warnings.extend([f"No facts from git: {error}."] if str(error) else [])
@@ -2950,7 +2973,7 @@ def present_state(root: str, environ: Mapping[str, str], found: Found) -> Presen
     head = (found.record.get("git") or {}).get("head")
     unknown = Commits(None, False, None)
     try:
-        state = git_state(git, False, file_below_root(found.selector))
+        state = git_state(git, renames=False, file=file_below_root(found.selector))
     except GitFailure as error:
         return Present(None, unknown, [f"No facts from git: {error}."] if str(error) else [])
     warnings = [] if state.complete else ["git reported more files than can be read; not all could be compared."]
