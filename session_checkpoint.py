@@ -43,7 +43,7 @@ from collections import Counter
 from functools import cache, lru_cache
 
 # Hooks run at every session start, so what costs milliseconds and only some paths need (subprocess, threading,
-# hashlib, datetime, signal, fcntl, msvcrt, select) is imported inside the functions that use it.
+# hashlib, datetime, signal, fcntl, msvcrt) is imported inside the functions that use it.
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,9 +59,10 @@ __version__ = "1.0.0"
 # ── 1. Names and limits ──────────────────────────────────────────────────────────────────────────────────────────────
 # Every name on the disk, and every number that belongs to no single table (those of the input fields: section 5).
 
-OWN_FILES = ".claude-checkpoint"  # how everything that the program writes below a root begins
 SESSIONS_FOLDER = ".claude-checkpoints"
 SHARED_FILE = ".claude-checkpoint"
+OWN_FILES = r"\.claude-checkpoint(?:s/.*|s?|\..*)"  # all that the program writes, relative to the root
+IGNORED = ".claude-checkpoint*"  # the same as a line of .gitignore
 SHARED = "legacy"  # the selector of the shared file
 BACKUP, CORRUPT = ".prev", ".corrupt"
 
@@ -215,7 +216,7 @@ def decoder() -> json.JSONDecoder:
 def json_value(data: bytes) -> Any:
     """Reads JSON that nobody vouches for. Raises ValueError, also where Python's own reader would be more lenient."""
     try:
-        return decoder().decode(data.decode("utf-8-sig"))
+        return decoder().decode(data.decode().removeprefix("\ufeff"))
     except RecursionError:
         raise ValueError("nested too deep") from None
 
@@ -1396,6 +1397,8 @@ GIT_VARIABLES_SET = {
     "GIT_NO_REPLACE_OBJECTS": "1",
     "LC_ALL": "C",
 }
+# A link is not followed, and a FIFO does not block; Windows knows neither, but would translate line ends.
+OPEN_SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 EMPTY_TREE = {
     "sha1": "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     "sha256": "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
@@ -1557,13 +1560,16 @@ def status_code(xy: str) -> str:
     return "D" if xy[0] == "D" else "M"
 
 
+def is_own_file(path: str) -> bool:
+    return path.startswith(SHARED_FILE) and bool(re.fullmatch(OWN_FILES, path, re.DOTALL))
+
+
 def parse_status(text: str, prefix: str) -> tuple[str | None, str | None, dict[str, Entry]]:
     """Branch, HEAD and entries of `git status --porcelain=v2 --branch -z` (git-status, "Porcelain Format Version 2").
 
     prefix: where the root lies in the work tree; paths become relative to it, and our own files are left out."""
     headers: dict[str, str] = {}
     entries: dict[str, Entry] = {}
-    own = prefix + OWN_FILES
     lines = iter(text.split("\0")[:-1])
     for line in lines:
         kind, _, rest = line.partition(" ")
@@ -1571,8 +1577,7 @@ def parse_status(text: str, prefix: str) -> tuple[str | None, str | None, dict[s
             name, _, headers[name] = rest.partition(" ")
             continue
         path, entry = (rest, UNTRACKED) if kind == "?" else parse_tracked(kind, rest, lines, prefix)
-        if path.startswith(prefix) and not path.startswith(own):
-            path = path[len(prefix) :]
+        if path.startswith(prefix) and not is_own_file(path := path[len(prefix) :]):
             if entry is UNTRACKED and path in entries:  # taken out of the index, still there
                 entry = Entry("??", entries[path].head, None, True)
             entries[path] = entry
@@ -1679,7 +1684,7 @@ def parse_diff(data: bytes) -> dict[str, tuple[Any, Any]]:
         mode_before, mode_after, before, after, _ = header.lstrip(":").split(" ")
         sides = ((mode_before, before), (mode_after, after))
         old, new = ((mode[:3], blob) if blob_or_none(blob) else None for mode, blob in sides)
-        if not path.startswith(OWN_FILES):
+        if not is_own_file(path):
             changed[path] = (old, new)
     return changed
 
@@ -1752,15 +1757,13 @@ def content_in(folder: int | None, name: Any, algorithm: str) -> JSON:
         return {"hash": blob_hash(target if isinstance(target, bytes) else os.fsencode(target), algorithm)}
     if not stat.S_ISREG(status.st_mode):
         return {}
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    with open(os.open(name, flags, dir_fd=folder), "rb") as file:
+    with open(os.open(name, os.O_RDONLY | OPEN_SAFELY, dir_fd=folder), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             return {}
-        data = file.read(HASH_BYTES + 1) if status.st_size <= HASH_BYTES else b""
-    if status.st_size > HASH_BYTES or len(data) > HASH_BYTES:
-        return {"size": status.st_size, "mtimeMs": status.st_mtime_ns // 1_000_000}
-    return {"hash": blob_hash(data, algorithm)}
+        if status.st_size > HASH_BYTES:
+            return {"size": status.st_size, "mtimeMs": status.st_mtime_ns // 1_000_000}
+        return {"hash": blob_hash(file.read(status.st_size + 1), algorithm)}
 
 
 # ── 8. Drift ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -1886,8 +1889,7 @@ class Folder:
         return to_system(name if self.fd is not None else os.path.join(self.path, name))
 
     def open(self, name: str, flags: int) -> int:
-        flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        return os.open(self.at(name), flags, 0o600, dir_fd=self.fd)
+        return os.open(self.at(name), flags | OPEN_SAFELY, 0o600, dir_fd=self.fd)
 
     def status(self, name: str) -> os.stat_result | None:
         try:
@@ -1896,7 +1898,8 @@ class Folder:
             return None
 
     def names(self) -> list[str]:
-        return [from_system(name) for name in os.listdir(self.path if self.fd is None else self.fd)]
+        """As the system spells them: those that count here are ASCII."""
+        return os.listdir(self.path if self.fd is None else self.fd)
 
     def link(self, name: str, other: str) -> None:
         os.link(self.at(name), self.at(other), src_dir_fd=self.fd, dst_dir_fd=self.fd, follow_symlinks=False)
@@ -1961,22 +1964,24 @@ def not_a_folder(path: str) -> str:
 def make_folder(path: str) -> Folder:
     folder = open_folder(path)
     if folder is None:
+        umask = os.umask(0o077)
         try:
             os.mkdir(to_system(path), 0o700)
         except FileExistsError:
             pass  # another session was faster
+        finally:
+            os.umask(umask)
         folder = open_folder(path)
-        if folder is None:
-            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
-        protect(folder.fd, 0o700)
+    if folder is None:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
     return folder
 
 
-def protect(fd: int | None, mode: int) -> None:
-    """Sets a mode whatever the umask; file systems without modes may refuse."""
-    if fd is not None and hasattr(os, "fchmod"):
+def protect(fd: int) -> None:
+    """Gives a file to its owner alone, whatever the umask; file systems without modes may refuse."""
+    if hasattr(os, "fchmod"):
         try:
-            os.fchmod(fd, mode)
+            os.fchmod(fd, 0o600)
         except OSError:
             pass
 
@@ -2001,8 +2006,13 @@ class Lock:
             time.sleep(0.005)
 
     def take(self) -> bool:
-        self.fd = self.folder.open(self.name, os.O_RDWR | os.O_CREAT)
         try:
+            self.fd = self.folder.open(self.name, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            path = os.path.join(self.folder.path, self.name)
+            raise ToolError(f"Could not lock {shown(path)}: {error.strerror}. Nothing was written.") from None
+        try:
+            protect(self.fd)
             lock_file(self.fd)
             named = self.folder.status(self.name)
             if named and os.path.samestat(named, os.fstat(self.fd)):
@@ -2060,7 +2070,7 @@ def read_file(folder: Folder, name: str) -> bytes:
 def parse_checkpoint(data: bytes) -> JSON:
     """What a file holds, if it may be a checkpoint: JSON of our version. Raises Unreadable with the reason."""
     try:
-        found = json_value(data)
+        found: JSON = json_value(data)
     except ValueError as error:
         emptiness = "it is empty" if not data else "it holds only zero bytes" if not data.strip(b"\0") else ""
         raise Unreadable(emptiness or f"it is no JSON ({error})") from None
@@ -2069,7 +2079,7 @@ def parse_checkpoint(data: bytes) -> JSON:
         raise OtherVersion(f"it has format version {version}; this program knows version {CHECKPOINT_VERSION}")
     if version != CHECKPOINT_VERSION or isinstance(version, bool):
         raise Unreadable("it is no checkpoint (version is missing or no integer)")
-    return dict(found)
+    return found
 
 
 def checked_checkpoint(found: JSON, selector: str) -> JSON:
@@ -2160,7 +2170,7 @@ def write_checkpoint(folder: Folder, name: str, data: bytes, keep_current: bool)
 
 def write_durably(folder: Folder, name: str, data: bytes) -> None:
     with open(folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-        protect(file.fileno(), 0o600)
+        protect(file.fileno())
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -2198,8 +2208,12 @@ def remove_leftovers(folder: Folder, prefix: str) -> None:
 def ignore_in_git(folder: Folder) -> None:
     """Hides a new directory of checkpoints from git, as pytest's and ruff's caches do; one in use is left as it is."""
     if folder.status(".gitignore") is None and not selectors_in(folder.names()):
-        with open(folder.open(".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-            file.write(IGNORE_ALL)
+        temporary = temporary_name(".gitignore")
+        try:
+            write_durably(folder, temporary, IGNORE_ALL)
+            folder.replace(temporary, ".gitignore")
+        finally:
+            folder.remove(temporary)
 
 
 def checked_root(path: str, source: str) -> str:
@@ -2552,7 +2566,7 @@ def save_session_checkpoint(arguments: JSON, caller: Caller) -> JSON:
 
 
 def lock_name(selector: str) -> str:
-    return f"{OWN_FILES}.lock" if selector == SHARED else ".lock"
+    return f"{SHARED_FILE}.lock" if selector == SHARED else ".lock"
 
 
 def state_at_save(request: Request, environ: Mapping[str, str]) -> GitState:
@@ -2562,7 +2576,7 @@ def state_at_save(request: Request, environ: Mapping[str, str]) -> GitState:
     try:
         state = git_state(git)
         if not (is_hidden(request.root, request.selector) or is_ignored(git, file)):
-            request.warnings.append(f"The checkpoint is not git-ignored: add {OWN_FILES}* to .gitignore.")
+            request.warnings.append(f"The checkpoint is not git-ignored: add {IGNORED} to .gitignore.")
     except GitFailure as error:
         request.warnings.extend([f"No facts from git: {error}."] if str(error) else [])
         return NO_GIT
@@ -2593,7 +2607,7 @@ def fresh_files(request: Request, state: GitState) -> Facts:
         path = relative_path(short, request.root)
         if path is None:
             request.mending["modifiedFiles", "outside"] += 1
-        elif not path.startswith(OWN_FILES):
+        elif not is_own_file(path):
             notes[path] = item.get("note") or notes.get(path)
     others = sorted((entry is UNTRACKED, path) for path, entry in state.entries.items() if path not in notes)
     room = limits["maxItems"] - len(notes)
@@ -2635,7 +2649,7 @@ def save_locked(folder: Folder, request: Request, facts: Facts) -> tuple[JSON, i
     """The read, merge and write of a save, under the lock: the record and its size in bytes."""
     selector = request.selector
     refuse_twin(folder, selector)
-    remove_leftovers(folder, f"{OWN_FILES}." if selector == SHARED else ".")
+    remove_leftovers(folder, f"{SHARED_FILE}." if selector == SHARED else ".")
     if selector != SHARED:
         ignore_in_git(folder)
     main, backup = current_checkpoint(folder, request)
@@ -2817,7 +2831,7 @@ def merged_files(facts: Facts, carried: list[JSON], request: Request) -> list[JS
 
 def carried_file(file: JSON, state: GitState, request: Request) -> JSON | None:
     """A file that was recorded before and is clean now, hashed anew; None where nothing is left to say of it."""
-    if path_parts(file["path"]) is None or file["path"].startswith(OWN_FILES):
+    if path_parts(file["path"]) is None or is_own_file(file["path"]):
         request.mending["modifiedFiles", "outside"] += 1
         return None
     held = content(request.root, file["path"], state.algorithm)
@@ -3030,7 +3044,7 @@ def drift_answer(drift: Drift) -> JSON:
     changed = [path for path, change in drift.changes.items() if change != UNCOMPARED]
     kept, room = [], CHANGED_CHARACTERS
     for path in changed[:CHANGED_PATHS]:
-        room -= len(json_text(path))
+        room -= len(json_text(path)) * (2 if drift.changes[path] == "deleted" else 1)  # those are listed twice
         if room < 0:
             break
         kept.append(path)
@@ -4009,6 +4023,7 @@ HOOKS = {"hook-nudge": hook_nudge, "hook-guard": hook_guard}
 
 
 def run_hook(name: str, environ: Mapping[str, str]) -> int:
+    is_done = end_in_time()
     try:
         given = json_value(hook_input())
         answer = HOOKS[name](given, environ) if isinstance(given, dict) else None
@@ -4016,20 +4031,29 @@ def run_hook(name: str, environ: Mapping[str, str]) -> int:
             os.write(1, json.dumps({"hookSpecificOutput": answer}).encode() + b"\n")
     except Exception:  # noqa: BLE001 - the hook boundary: a hook that fails would disturb the session
         pass
+    is_done.append(True)
     return 0
 
 
-def hook_input() -> bytes:
-    """Standard input to its end, as far as it comes in time and is not absurdly long."""
-    import select
+def end_in_time() -> list[bool]:
+    """Ends the process in silence after HOOK_SECONDS, unless something is put into the list that is returned."""
+    from _thread import start_new_thread
 
-    deadline = time.monotonic() + HOOK_SECONDS
+    is_done: list[bool] = []
+
+    def watch() -> None:
+        time.sleep(HOOK_SECONDS)
+        if not is_done:
+            os._exit(0)
+
+    start_new_thread(watch, ())
+    return is_done
+
+
+def hook_input() -> bytes:
+    """Standard input, as far as it is not absurdly long."""
     data = b""
-    while len(data) < HOOK_BYTES:
-        if os.name != "nt" and not select.select([0], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            break
-        if not (chunk := os.read(0, 1 << 16)):
-            break
+    while len(data) < HOOK_BYTES and (chunk := os.read(0, 1 << 16)):
         data += chunk
     return data
 
