@@ -154,6 +154,11 @@ def to_system(path: str) -> Any:
     return path if os.name == "nt" else path.encode("utf-8", "surrogateescape")
 
 
+def exists(path: str) -> bool:
+    """Whether there is anything of this name, be it a broken link."""
+    return os.path.lexists(to_system(path))
+
+
 def setting(environ: Mapping[str, str], name: str) -> str | None:
     return from_system(environ.get(name, "")) or None
 
@@ -1525,12 +1530,14 @@ class GitProcess:
         running_git.discard(self)
         if self.process.poll() is not None and not any(reader.is_alive() for reader in self.readers):
             return
+        import subprocess
+
         try:
             if os.name == "nt":
                 self.end_on_windows()
             else:
                 os.killpg(self.process.pid, 9)
-        except OSError:
+        except (OSError, subprocess.SubprocessError):
             self.process.kill()
 
     def end_on_windows(self) -> None:
@@ -1618,11 +1625,15 @@ def git_state(git: Git, renames: bool = True, file: str = "") -> GitState:
 
 def is_surely_top(root: str) -> bool:
     """Whether the root is the top of its work tree, as far as that can be known without asking git."""
+    folder = os.path.join(root, ".git")
+    if not all(exists(os.path.join(folder, name)) for name in ("HEAD", "objects", "refs")):
+        return False
     try:
-        with open(to_system(os.path.join(root, ".git", "config")), "rb") as file:
-            return b"worktree" not in file.read(1 << 16).lower()
+        with open(to_system(os.path.join(folder, "config")), "rb") as file:
+            config = file.read(1 << 16).lower()
     except OSError:
         return False
+    return b"worktree" not in config and b"[include" not in config  # which may set core.worktree
 
 
 def failure_of(output: GitOutput) -> GitFailure:
@@ -1859,11 +1870,6 @@ def is_selector(text: str) -> bool:
 
 def file_name(selector: str) -> str:
     return SHARED_FILE if selector == SHARED else f"{selector}.json"
-
-
-def exists(path: str) -> bool:
-    """Whether there is anything of this name, be it a broken link."""
-    return os.path.lexists(to_system(path))
 
 
 class Folder:
@@ -3159,7 +3165,7 @@ class Listed(Record):
 
 
 def glances(root: str) -> list[tuple[str, str, JSON | None]]:
-    """Every checkpoint as (stamp, selector, unchecked content), newest first; without the last two where unreadable.
+    """Every checkpoint as (stamp, selector, unchecked content), newest last; an unreadable one without the first.
 
     A project may have thousands, of which few are shown: only these are checked."""
     found: list[tuple[str, str, JSON | None]] = []
@@ -3169,7 +3175,11 @@ def glances(root: str) -> list[tuple[str, str, JSON | None]]:
             with folder:
                 for selector in selectors_in(folder.names()) if path != root else shared_in(folder):
                     found.append(glance(folder, selector))
-    return sorted(found, key=lambda glance: glance[:2], reverse=True)
+    return sorted(found, key=by_stamp)
+
+
+def by_stamp(glance: tuple[str, str, JSON | None]) -> tuple[str, str]:
+    return glance[:2]
 
 
 def shared_in(folder: Folder) -> list[str]:
@@ -3179,7 +3189,8 @@ def shared_in(folder: Folder) -> list[str]:
 def glance(folder: Folder, selector: str) -> tuple[str, str, JSON | None]:
     try:
         content = parse_checkpoint(read_file(folder, file_name(selector)))
-        return sortable(content.get("updatedAt")), selector, content
+        if stamp := sortable(content.get("updatedAt")):
+            return stamp, selector, content
     except (Unreadable, OSError):
         pass
     try:
@@ -3193,7 +3204,7 @@ def sortable(stamp: Any) -> str:
     """A stamp as text that sorts by the instant; empty where it is none."""
     if not isinstance(stamp, str):
         return ""
-    if len(stamp) == 24 and stamp.endswith("Z"):  # our own form
+    if len(stamp) == 24 and (stamp[10], stamp[19], stamp[23]) == ("T", ".", "Z"):  # our own form
         return stamp
     seconds = seconds_of(stamp)
     return "" if seconds is None else iso_time(seconds)
@@ -3201,15 +3212,17 @@ def sortable(stamp: Any) -> str:
 
 def listing(root: str, own: Own, limit: int, caller: Caller) -> tuple[list[Listed], int, list[str]]:
     """The newest checkpoints (limit 0: all), unreadable ones last; how many there are; warnings about those shown."""
-    everything, now = glances(root), time.time()
+    pending, now = glances(root), time.time()
+    total = len(pending)
     readable: list[Listed] = []
     unreadable: list[Listed] = []
-    for _, selector, content in everything:
-        if limit and len(readable) == limit:
-            break
+    while pending and not (limit and len(readable) == limit):
+        stamp, selector, content = pending.pop()
         listed = listed_checkpoint(root, selector, content, own, now)
-        (readable if listed.stamp else unreadable).append(listed)
-    readable.sort(key=lambda listed: listed.stamp, reverse=True)
+        if listed.stamp and listed.stamp != stamp:  # on a second look it was the backup's
+            pending = sorted([*pending, (listed.stamp, selector, None)], key=by_stamp)
+        else:
+            (readable if listed.stamp else unreadable).append(listed)
     chosen = (readable + unreadable)[: limit or None]
     conversations = resumable([listed.entry["selector"] for listed in chosen], caller.environ)
     for listed in chosen:
@@ -3217,7 +3230,7 @@ def listing(root: str, own: Own, limit: int, caller: Caller) -> tuple[list[Liste
     shown_selectors = [listed.entry["selector"] for listed in chosen]
     warnings = [warning for listed in chosen for warning in listed.warnings]
     tracked = tracked_checkpoints(root, caller.environ, shown_selectors)
-    return chosen, len(everything), warnings + [f"{selector}: {TRACKED}" for selector in tracked]
+    return chosen, total, warnings + [f"{selector}: {TRACKED}" for selector in tracked]
 
 
 def listed_checkpoint(root: str, selector: str, content: JSON | None, own: Own, now: float) -> Listed:
@@ -3430,7 +3443,7 @@ def run_tool(name: str, arguments: JSON, caller: Caller) -> JSON:
     try:
         return dict(TOOLS[name].run(arguments, caller))
     except OSError as error:
-        where = shown(str(error.filename)) if error.filename else "the project"
+        where = shown_path(git_text(os.fsencode(error.filename))) if error.filename else "the project"
         raise ToolError(f"Could not read {where}: {error.strerror or type(error).__name__}.") from None
 
 
@@ -3857,6 +3870,10 @@ class Server:
         self.worker = worker
 
     def work(self) -> None:
+        if os.name != "nt":  # signals must wake the main thread, which alone heeds them
+            import signal
+
+            signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
         try:
             guarded(import_what_tools_need)
         except ProtocolError:
@@ -3958,10 +3975,13 @@ def stop_on_signals() -> None:
     """SIGINT and SIGTERM end the server once, after the save that it is in the middle of."""
     import signal
 
+    is_stopping = False
+
     def stop(*_: object) -> None:
-        for name in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(name, signal.SIG_IGN)
-        raise Stopped
+        nonlocal is_stopping
+        if not is_stopping:
+            is_stopping = True
+            raise Stopped
 
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, stop)
@@ -4194,7 +4214,7 @@ def run_verb(name: str, words: list[str], environ: Mapping[str, str]) -> int:
     try:
         values, others = parse_words(words, verb.options, verb.words)
         answer = verb.run(values, others, environ)
-        say(json_text(answer, indent=2) if "--json" in values else answer["text"])
+        say(json_text(answer, indent=2) if "--json" in values else answer["text"], sys.stdout)
     except UsageError as error:
         return usage(f"{name}: {error}")
     except ToolError as error:
@@ -4203,9 +4223,8 @@ def run_verb(name: str, words: list[str], environ: Mapping[str, str]) -> int:
     return 0
 
 
-def say(text: str, stream: Any = None) -> None:
-    """Prints UTF-8 whatever the locale; a reader that has gone is no error."""
-    stream = stream or sys.stdout
+def say(text: str, stream: Any) -> None:
+    """Prints UTF-8 whatever the locale; a stream that is closed, or nobody reads any more, is no error."""
     if stream is None:
         return
     try:
@@ -4231,9 +4250,9 @@ def main(arguments: list[str] | None = None) -> int:
         if words[0] in VERBS and "--help" not in words:
             return run_verb(words[0], words[1:], os.environ)
         if words[0] == "--version":
-            say(f"session-checkpoint {__version__}")
+            say(f"session-checkpoint {__version__}", sys.stdout)
         elif "--help" in words or words[0] == "-h":
-            say((__doc__ or "").strip())
+            say((__doc__ or "").strip(), sys.stdout)
         else:
             return usage(f"unknown command {excerpt(words[0])}")
     except KeyboardInterrupt:
