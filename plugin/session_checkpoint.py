@@ -3189,7 +3189,8 @@ def shared_in(folder: Folder) -> list[str]:
 def glance(folder: Folder, selector: str) -> tuple[str, str, JSON | None]:
     try:
         content = parse_checkpoint(read_file(folder, file_name(selector)))
-        if stamp := sortable(content.get("updatedAt")):
+        goal, stamp = content.get("goal"), sortable(content.get("updatedAt"))
+        if stamp and isinstance(goal, dict) and "primary" in goal:
             return stamp, selector, content
     except (Unreadable, OSError):
         pass
