@@ -3701,11 +3701,17 @@ def guarded(action: Callable[[], Any]) -> Any:
 class Server:
     """One connection: what was agreed on with the client, and the worker that runs its tool calls in turn."""
 
-    def __init__(self, write: Callable[[bytes], None], environ: Mapping[str, str], folder: str | None) -> None:
+    def __init__(
+        self,
+        write: Callable[[bytes], None],
+        environ: Mapping[str, str],
+        folder: str | None,
+        before_worker: Callable[[Server], None] = lambda server: None,
+    ) -> None:
         from _thread import allocate_lock
 
         self.write, self.writing = write, allocate_lock()
-        self.environ, self.folder = environ, folder
+        self.environ, self.folder, self.before_worker = environ, folder, before_worker
         self.revision: str | None = None  # of the legacy session, once there is one
         self.offers_roots = False  # the legacy client
         self.roots: Any = None
@@ -3732,6 +3738,7 @@ class Server:
         is_batch = self.revision == BATCH_REVISION and isinstance(message, list) and bool(message)
         calls = [member["id"] for member in (message if is_batch else [message]) if is_call(member)]
         if calls and self.has_worker():
+            self.cancelled.difference_update(calls)
             self.pending.update(calls)
             self.calls.put((message, is_batch, calls))
         else:
@@ -3865,16 +3872,13 @@ class Server:
         import queue
         import threading
 
+        self.before_worker(self)
         self.roots, self.calls = LegacyRoots(self.send), queue.SimpleQueue()
         worker = threading.Thread(target=self.work, daemon=True)
         worker.start()
         self.worker = worker
 
     def work(self) -> None:
-        if os.name != "nt":  # signals must wake the main thread, which alone heeds them
-            import signal
-
-            signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
         try:
             guarded(import_what_tools_need)
         except ProtocolError:
@@ -3883,10 +3887,17 @@ class Server:
             while (call := self.calls.get()) is not None:
                 message, is_batch, identities = call
                 self.answer(message, is_batch)
-                self.pending -= Counter(identities)
-                self.cancelled.difference_update(identities)
+                self.forget(identities)
         except ClientGone:
             os._exit(0)
+
+    def forget(self, identities: list[Any]) -> None:
+        """Drops answered calls, one key at a time: the main thread adds to `pending` meanwhile."""
+        for identity in identities:
+            self.pending[identity] -= 1
+            if self.pending[identity] <= 0:
+                del self.pending[identity]
+        self.cancelled.difference_update(identities)
 
     def finish(self, patience: float | None) -> None:
         """Ends the waiting for roots and lets the worker finish, within `patience` seconds or (None) completely."""
@@ -3924,10 +3935,6 @@ def modern_root(params: JSON, envelope: JSON) -> Callable[[], tuple[str | None, 
     return root
 
 
-class Stopped(BaseException):
-    """A signal asked the server to end."""
-
-
 def serve(environ: Mapping[str, str]) -> int:
     """The MCP server, until its input ends or a signal comes."""
     if sys.stdin is None or sys.stdout is None:
@@ -3940,14 +3947,36 @@ def serve(environ: Mapping[str, str]) -> int:
         output.write(data)
         output.flush()
 
-    server = Server(write, environ, current_folder())
+    server = Server(write, environ, current_folder(), end_on_signals)
     try:
         read_lines(sys.stdin.buffer, server)
         server.finish(None)
-    except (KeyboardInterrupt, Stopped, ClientGone):
-        server.finish(SHUTDOWN_SECONDS)
-        os._exit(0)
+    except (KeyboardInterrupt, ClientGone):
+        end_now(server)
     return 0
+
+
+def end_now(server: Server) -> None:
+    """Ends the process, after the save that it is in the middle of."""
+    server.finish(SHUTDOWN_SECONDS)
+    os._exit(0)
+
+
+def end_on_signals(server: Server) -> None:
+    """Has a thread wait for SIGINT and SIGTERM, which the others then never see: no read can swallow one.
+
+    On Windows SIGINT is a KeyboardInterrupt, and anything else ends the process at once."""
+    import signal
+    import threading
+
+    def wait() -> None:
+        signal.sigwait(ends)
+        end_now(server)
+
+    ends = (signal.SIGINT, signal.SIGTERM)
+    if os.name != "nt":
+        signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+        threading.Thread(target=wait, daemon=True).start()
 
 
 def current_folder() -> str | None:
@@ -3958,7 +3987,6 @@ def current_folder() -> str | None:
 
 
 def read_lines(stream: Any, server: Server) -> None:
-    heeds_signals = False
     while line := stream.readline(MESSAGE_BYTES):
         if len(line) >= MESSAGE_BYTES and not line.endswith(b"\n"):
             while line and not line.endswith(b"\n"):
@@ -3967,25 +3995,6 @@ def read_lines(stream: Any, server: Server) -> None:
             server.send(error_of(None, ProtocolError(PARSE_ERROR, problem)))
         elif line.strip():
             server.receive(line)
-        if not heeds_signals:
-            stop_on_signals()
-            heeds_signals = True
-
-
-def stop_on_signals() -> None:
-    """SIGINT and SIGTERM end the server once, after the save that it is in the middle of."""
-    import signal
-
-    is_stopping = False
-
-    def stop(*_: object) -> None:
-        nonlocal is_stopping
-        if not is_stopping:
-            is_stopping = True
-            raise Stopped
-
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, stop)
 
 
 # ── 16. Hooks ────────────────────────────────────────────────────────────────────────────────────────────────────────
