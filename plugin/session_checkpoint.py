@@ -1237,8 +1237,6 @@ def mend(arguments: JSON, mending: Mending) -> JSON:
 def mend_value(value: Any, schema: JSON, note: Callable[[str], object]) -> Any:
     if schema["type"] == "array":
         return mend_list(value, schema, note)
-    if schema["type"] == "object":
-        return mend_item(value, schema, note)
     return mend_text(value, note) if "maxLength" in schema else value
 
 
@@ -4234,14 +4232,15 @@ def run_verb(name: str, words: list[str], environ: Mapping[str, str]) -> int:
 
 
 def say(text: str, stream: Any) -> None:
-    """Prints UTF-8 whatever the locale; a stream that is closed, or nobody reads any more, is no error."""
+    """Prints UTF-8 whatever the locale; it is no error that nobody reads any more."""
     if stream is None:
         return
     try:
         stream.buffer.write(text.encode("utf-8", "replace") + b"\n")
         stream.buffer.flush()
-    except OSError:
-        os._exit(0)
+    except OSError as error:
+        if stream is sys.stdout:  # to leave the text unprinted, it must not be tried again at the exit
+            os._exit(0 if error.errno in (errno.EPIPE, errno.EINVAL) else 1)
 
 
 def usage(problem: str) -> int:
