@@ -2842,8 +2842,7 @@ def carried_file(file: JSON, state: GitState, request: Request) -> JSON | None:
     if held is None and not file.get("note"):
         return None
     kept = {name: value for name, value in file.items() if name not in ("hash", "size", "mtimeMs", "from")}
-    status = "D" if held is None else "M" if file.get("status") in (None, "D") else file["status"]
-    return kept | {"status": status, "source": "agent"} | known_content(held)
+    return kept | {"status": "D" if held is None else "M", "source": "agent"} | known_content(held)
 
 
 def finish_content(content: JSON, omitted: int, mending: Mending) -> None:
