@@ -264,7 +264,7 @@ def age(seconds: float) -> str:
 
 # ── 4. Redaction ─────────────────────────────────────────────────────────────────────────────────────────────────────
 # Spans of secrets are collected on the original text, merged, and replaced once. Tables say what a secret looks like
-# (TOKENS) and where one stands (FORMS, COMMANDS, POSITIONS). To add one: a row, whose sample is its test. In a sample
+# (TOKENS) and where one stands (FORMS, PLACES). To add one: a row, whose sample is its test. In a sample
 # {x8} is eight letters and digits, {h8} hex, {d8} digits, {u8} capitals, {l8} small letters; ~ ends what must stay.
 
 Span = tuple[int, int]
@@ -272,6 +272,12 @@ Span = tuple[int, int]
 
 def words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
+
+
+# Several words in a row, as opposed to random characters: `rotate-keys-v2`.
+SLUG = r"[A-Za-z]{1,%d}\d{0,4}(?:[-_./: ]+(?:[A-Za-z]{1,%d}\d{0,4}|\d{1,4}[A-Za-z]{0,3}))*"
+WORDY = SLUG % (99, 99)
+NO_SLUG = rf"(?![-_.]{{0,2}}(?:\d{{1,4}}[A-Za-z]{{0,3}}[-_.]+)*{SLUG % (16, 16)}(?![\w.~-]))"
 
 
 # heads: literals that start a token; body: what follows; before: what precedes a literal that stands in the middle.
@@ -284,271 +290,254 @@ class Token(Record):
 
 
 TOKENS = (
-    Token("heads before one run: groq, perplexity, hugging face, replicate, render, cerebras, npm, prefect, "
-          "netlify, linear, cloudflare, supabase, sonar, buildkite, pulumi, rubygems, digitalocean, neon, readme, "
-          "onesignal, clojars, honeycomb, shippo, easypost, jfrog, bitbucket, trello, shopify, databricks, "
-          "elevenlabs, nuget, vercel",
-          "gsk_ pplx- hf_ api_org_ r8_ rnd_ csk- npm_ pnu_ pnb_ nfp_ nfc_ nfo_ nfu_ lin_api_ lin_oauth_ cfut_ cfat_ "
-          "cfk_ sbp_ squ_ sqp_ sqa_ bkua_ pul- rubygems_ dop_v1_ doo_v1_ dor_v1_ napi_ rdme_ os_v2_app_ os_v2_org_ "
-          "CLOJARS_ hcaik_ hcxik_ hcamk_ hcalk_ shippo_live_ shippo_test_ EZAK EZTK AKCp cmVmdGtu ATBB ATTA shpat_ "
-          "shpss_ shpca_ shppa_ shptka_ dapi oy2 vcp_ vci_ vca_ vcr_ vck_",
-          r"[A-Za-z0-9]{28,}", "{h64}"),
-    Token("heads before words and dashes: anthropic, openai, tavily, docker, supabase, xai, nvidia, posthog, "
-          "pinecone, figma, heroku, square, vault, contentful, openshift, google, new relic",
-          "sk-ant- sk-proj- sk-svcacct- sk-admin- sk-None- tvly- dckr_pat_ dckr_oat_ sb_secret_ xai- nvapi- phx_ "
-          "pcsk_ figd_ figo_ HRKU- sq0atp- sq0csp- hvs. hvb. hvr. CFPAT- sha256~ GOCSPX- NRAK- NRII- NRRA- NRAA- "
-          "GR1348941",
-          r"(?![a-z_-]{20}|[A-Z_-]{20})[\w-]{20,}", "{x12}-{x27}7"),
-    Token("heads before base64: fly.io, sentry, grafana, 1password, duffel, atlassian, planetscale, typeform, "
-          "google, aws",
-          "fm2_ fm1r_ fm1a_ fo1_ sntrys_ sntryu_ sntryi_ glsa_ glc_ gls_ ops_ey duffel_live_ duffel_test_ ATATT3 "
-          "ATCTT3 pscale_tkn_ pscale_pw_ pscale_oauth_ tfp_ ya29. 1//0 ABSK IQoJb3JpZ2luX2Vj FwoGZXIvYXdz",
-          r"[\w+/.=%-]{31,}[\w=]", "{x80}"),
-    Token("openrouter", "sk-or-", r"v\d-[0-9a-f]{32,}", "v1-{h64}"),
-    Token("openai, deepseek", "sk- sk_", r"(?=[A-Za-z]{0,40}\d)[A-Za-z0-9]{20,}", "7{x40}"),
-    Token("langsmith", "lsv2_pt_ lsv2_sk_", r"[0-9a-f]{32}_[0-9a-f]{10}", "{h32}_{h10}"),
-    Token("fireworks", "fw_", r"[A-Za-z0-9]{22,}", "{x24}"),
-    Token("github", "ghp_ gho_ ghu_ ghs_ ghr_", r"\w{30,}(?:\.[\w-]{10,}\.[\w-]{10,})?", "{x36}"),
-    Token("github", "github_pat_", r"\w{40,}", "{x22}_{x59}"),
-    Token("gitlab", "glpat- glrt- glrtr- gldt- glptt- glcbt- glft- glimt- glagent- gloas- glsoat- glffct- glwt-",
-          r"[\w-]{20,}(?:\.[a-z0-9]{2}\.[a-z0-9]{9}|\.[a-z0-9]{9})?", "{x20}"),
-    Token("slack", "xoxb- xoxp- xoxa- xoxr- xoxs- xoxo- xoxc- xoxd- xoxe- xoxe.",
-          r"(?=[A-Za-z.%-]{0,12}\d)[\w.%-]{16,}", "{d12}-{d12}-{x24}"),
-    Token("slack app", "xapp-", r"\d-[A-Z0-9]{8,}-\d{8,}-[a-f0-9]{32,}", "1-A{u10}-{d13}-{h64}"),
-    Token("slack", "hooks.slack.com/services/ hooks.slack.com/workflows/ hooks.slack.com/triggers/",
-          r"[\w/]{30,}", "~T{u8}/B{u8}/{x24}"),
-    Token("aws key id", "AKIA ASIA ABIA ACCA", r"[A-Z2-7]{16}(?![A-Za-z0-9])", "{u16}"),
-    Token("google", "AIza", r"[\w-]{35}", "{x35}"),
-    Token("stripe", "sk_live_ sk_test_ rk_live_ rk_test_ sk_prod_ sk_org_", r"\w{16,}", "{x24}"),
-    Token("signers of webhooks", "whsec_", r"[A-Za-z0-9+/]{24,}={0,2}", "{x32}"),
-    Token("sendgrid", "SG.", r"[\w-]{16,32}\.[\w-]{30,}", "{x22}.{x43}"),
-    Token("pypi", "pypi-", r"AgE[\w-]{50,}", "AgEIcHlwaS5vcmc{x70}"),
-    Token("cloudflare origin", "v1.0-", r"[0-9a-f]{24}-[0-9a-f]{146}", "{h24}-{h146}"),
-    Token("notion", "ntn_", r"\d{11}[A-Za-z0-9]{32,}", "{d11}{x35}"),
-    Token("notion", "secret_", r"[A-Za-z0-9]{43}(?![A-Za-z0-9])", "{x43}"),
-    Token("json web token", "eyJ", r"[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}", "{x20}.{x40}.{x43}"),
+    Token("heads that say enough, before words and dashes",
+          "sk-ant- sk-proj- sk-svcacct- sk-admin- sk-None- sk-or- sk-lf- sk-ak- pplx- api_org_ xai- nvapi- pcsk_ tvly- "
+          "tgp_v1_ lsv2_pt_ lsv2_sk_ wandb_v1_ ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- glrt- glrtr- gldt- glptt- "
+          "glcbt- glft- glimt- glagent- gloas- glsoat- glffct- glwt- GR1348941 xapp- sk_live_ sk_test_ sk_prod_ "
+          "sk_org_ rk_live_ rk_test_ pypi- dckr_pat_ dckr_oat_ lin_api_ lin_oauth_ cfut_ cfat_ cfk_ sbp_ sb_secret_ "
+          "rubygems_ dop_v1_ doo_v1_ dor_v1_ napi_ rdme_ os_v2_app_ os_v2_org_ CLOJARS_ hcaik_ hcxik_ hcamk_ hcalk_ "
+          "shippo_live_ shippo_test_ shpat_ shpss_ shpca_ shppa_ shptka_ phx_ figd_ figo_ HRKU- sq0atp- sq0csp- hvs. "
+          "hvb. hvr. CFPAT- sha256~ GOCSPX- NRAK- NRII- NRRA- NRAA- pat-na1- pat-na2- pat-na3- pat-eu1- pat-ap1- "
+          "access-sandbox- access-production- access-development- xkeysib- xsmtpsib- PMAK- dt0c01. dt0s01. dt0s16. "
+          "CCIPAT_ CCIPRJ_ dp.pt. dp.ct. dp.sa. dp.scim. dp.audit. dp.st. tskey- AGE-SECRET-KEY-1 ntn_ sgp_ zpka_ "
+          "xaat- dbtc_ dbtu_ ucat_ AVNS_ snyk_uat. rootly_ s-s4t2ud- fio-u- tk-us- signkey-prod- unkey_ "
+          "mercury_production_ perm: essu_ FLWSECK- FLWSECK_TEST-",
+          NO_SLUG + r"[\w.~-]{19,999}(?<=\w)", "{x12}{x27}7"),
+    Token("short heads before one run: hugging face, replicate, render, groq, cerebras, npm, prefect, netlify, pulumi, "
+          "sonar, vercel, adafruit, adobe, infracost, e2b, xata, deno, fireworks, jina, buildkite",
+          "hf_ r8_ rnd_ gsk_ csk- npm_ pnu_ pnb_ nfp_ nfc_ nfo_ nfu_ pul- squ_ sqp_ sqa_ vcp_ vci_ vca_ vcr_ vck_ aio_ "
+          "p8e- ico- e2b_ xau_ ddp_ ddo_ fw_ jina_ bkua_",
+          NO_SLUG + r"[A-Za-z0-9]{22,}", "{x12}{x27}7"),
+    Token("cloudflare origin", "v1.0-", r"[0-9a-f]{24}-[0-9a-f]{100,}", "{h24}-{h146}"),
+    Token("heads before base64: slack, fly.io, sentry, grafana, 1password, duffel, atlassian, planetscale, typeform, "
+          "google, aws, signers of webhooks",
+          "xoxb- xoxp- xoxa- xoxr- xoxs- xoxo- xoxc- xoxd- xoxe- xoxe. fm2_ fm1r_ fm1a_ fo1_ sntrys_ sntryu_ sntryi_ "
+          "glsa_ glc_ gls_ ops_ey duffel_live_ duffel_test_ ATATT3 ATCTT3 pscale_tkn_ pscale_pw_ pscale_oauth_ tfp_ "
+          "ya29. 1//0 ABSK IQoJb3JpZ2luX2Vj FwoGZXIvYXdz whsec_", NO_SLUG + r"[\w+/.=%-]{23,1999}[\w=]", "{x80}"),
+    Token("letters for a head: easypost, jfrog, bitbucket, trello, databricks, nuget, facebook, crates.io, tencent",
+          "EZAK EZTK AKCp cmVmdGtu ATBB ATTA dapi oy2 EAA cio AKID", r"[A-Za-z0-9]{32,}", "{h64}"),
+    Token("dropbox, yandex", "sl. t1.", r"[\w.-]{80,300}(?<=\w)", "{x86}"),
+    Token("google, square", "AIza EAAA", r"[\w-]{35,64}", "{x35}"),
+    Token("openai, deepseek, mollie, lob", "sk- sk_ live_", r"(?=[A-Za-z]{0,40}\d)[A-Za-z0-9]{20,}", "7{x40}"),
+    Token("slack, discord", "hooks.slack.com/services/ hooks.slack.com/workflows/ hooks.slack.com/triggers/ "
+          "discord.com/api/webhooks/ discordapp.com/api/webhooks/", r"[\w-]{8,}/(?:[\w-]{8,}/)?[\w-]{20,}",
+          "~T{u8}/B{u8}/{x24}"),
     Token("telegram", "api.telegram.org/bot", r"\d{6,}:[\w-]{30,}", "~{d9}:{x35}"),
+    Token("aws key id", "AKIA ASIA ABIA ACCA", r"[A-Z2-7]{16}(?![A-Za-z0-9])", "{u16}"),
+    Token("alibaba", "LTAI", r"[A-Za-z0-9]{16,24}(?![A-Za-z0-9])", "{x20}"),
+    Token("sendgrid", "SG.", r"[\w-]{16,32}\.[\w-]{30,}", "{x22}.{x43}"),
+    Token("notion, statsig", "secret_ secret-", r"[A-Za-z0-9]{43}(?![A-Za-z0-9])", "{x43}"),
+    Token("json web token", "eyJ", r"[\w-]{8,}(?:\.[\w-]{8,}){2,4}", "{x20}.{x40}.{x43}"),
+    Token("mapbox", "sk.eyJ", r"[\w-]{20,}\.[\w-]{20,}", "{x60}.{x22}"),
     Token("telegram", ":AA", r"[\w-]{32,33}(?![\w-])", "{x33}", r"(?<![A-Za-z0-9])\d{8,10}"),
-    Token("discord", "discord.com/api/webhooks/ discordapp.com/api/webhooks/", r"\d{15,}/[\w-]{50,}", "~{d18}/{x68}"),
     Token("discord", "M N O", r"[\w-]{23,27}\.[\w-]{6}\.[\w-]{27,38}(?![\w-])", "{x23}.{x6}.{x38}"),
     Token("azure client secret", "Q~", r"[\w~.-]{31,34}(?![\w~-])", "{x34}", r"(?<![\w~.-])[\w~.-]{3}\d"),
     Token("azure devops", "AZDO", r"[A-Za-z0-9]{4,5}(?![A-Za-z0-9])", "{x4}", r"(?<![A-Za-z0-9])[A-Za-z0-9]{75,76}"),
-    Token("langfuse, hubspot, plaid", "sk-lf- pat-na1- pat-na2- pat-na3- pat-eu1- pat-ap1- access-sandbox- "
-          "access-production- access-development-", r"[0-9a-f]{8}-[0-9a-f-]{27}", "{h8}-{h4}-{h4}-{h4}-{h12}"),
-    Token("twilio, mailgun", "SK key-", r"[0-9a-f]{32}(?![A-Za-z0-9])", "{h32}"),
+    Token("twilio, mailgun, firecrawl", "SK key- fc-", r"[0-9a-f]{32}(?![A-Za-z0-9])", "{h32}"),
     Token("mailchimp", "-us", r"\d{1,2}(?![A-Za-z0-9])", "{d2}", r"(?<![A-Za-z0-9])[0-9a-f]{32}"),
-    Token("brevo", "xkeysib- xsmtpsib-", r"[a-f0-9]{64}-[A-Za-z0-9]{16}", "{h64}-{x16}"),
     Token("resend", "re_", r"[A-Za-z0-9]{8}_[A-Za-z0-9]{20,}", "{x8}_{x24}"),
-    Token("crates.io, tencent", "cio AKID", r"[A-Za-z0-9]{32}(?![A-Za-z0-9])", "{x32}"),
     Token("airtable", "pat", r"[A-Za-z0-9]{14}\.[a-f0-9]{64}", "{x14}.{h64}"),
-    Token("postman", "PMAK-", r"[A-Za-z0-9]{24}-[A-Za-z0-9]{34}", "{x24}-{x34}"),
-    Token("dynatrace", "dt0c01. dt0s01. dt0s16.", r"[A-Z0-9]{8,24}\.[A-Z0-9]{64}", "{u24}.{u64}"),
-    Token("circleci", "CCIPAT_ CCIPRJ_", r"[A-Za-z0-9]{20,24}_[0-9a-f]{40}", "{x22}_{h40}"),
-    Token("doppler", "dp.pt. dp.ct. dp.sa. dp.scim. dp.audit. dp.st.",
-          r"(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,}", "{x43}"),
-    Token("tailscale", "tskey-", r"[a-z]{2,20}-[A-Za-z0-9]{6,}-[A-Za-z0-9]{16,}", "auth-{x12}-{x32}"),
-    Token("square", "EAAA", r"[\w-]{56,64}", "{x60}"),
-    Token("facebook", "EAA", r"[A-Za-z0-9]{90,}", "{x160}"),
-    Token("age", "AGE-SECRET-KEY-1", r"[A-Z0-9]{50,}", "{u58}"),
     Token("terraform cloud", ".atlasv1.", r"[\w=-]{60,70}", "{x67}", r"(?<![A-Za-z0-9])[A-Za-z0-9]{14}"),
     Token("asana", "1/ 2/", r"\d{16}(?:/\d{16})?:[0-9a-f]{32}", "{d16}:{h32}"),
     Token("clickup", "pk_", r"\d{6,10}_[A-Z0-9]{32}", "{d8}_{u32}"),
-    Token("launchdarkly", "sdk- api-", r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}",
-          "{h8}-{h4}-4{h3}-{h4}-{h12}"),
-    Token("braintree", "access_token$", r"(?:production|sandbox)\$[a-z0-9]{16}\$[0-9a-f]{32}",
-          "production${h16}${h32}"),
-    Token("flutterwave", "FLWSECK- FLWSECK_TEST-", r"[0-9a-zA-Z]{12,}(?:-X)?", "{x32}-X"),
-    Token("mapbox", "sk.eyJ", r"[\w-]{20,}\.[\w-]{20,}", "{x60}.{x22}"),
-    Token("sourcegraph", "sgp_", r"(?:[a-f0-9]{16}_|local_)?[a-f0-9]{40}", "{h16}_{h40}"),
+    Token("launchdarkly", "sdk- api-", r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f-]{21}", "{h8}-{h4}-4{h3}-{h4}-{h12}"),
+    Token("braintree", "access_token$", r"(?:production|sandbox)\$\w{16}\$[0-9a-f]{32}", "production${h16}${h32}"),
     Token("harness", "pat. sat.", r"[\w-]{22}\.[a-zA-Z0-9]{24}\.[a-zA-Z0-9]{20}", "{x22}.{x24}.{x20}"),
     Token("octopus", "API-", r"[A-Z0-9]{26}(?![A-Za-z0-9])", "{u26}"),
-    Token("alibaba", "LTAI", r"[A-Za-z0-9]{16,24}(?![A-Za-z0-9])", "{x20}"),
     Token("firebase messaging", "AAAA", r"[\w-]{7}:APA91b[\w-]{100,}", "{x7}:APA91b{x134}"),
-    Token("adafruit, adobe", "aio_ p8e-", r"[A-Za-z0-9]{28,32}(?![A-Za-z0-9])", "{x28}"),
-    Token("zuplo, infracost, e2b", "zpka_ ico- e2b_", r"(?=[a-z]{0,9}\d)[\w-]{32,}", "7{x40}"),
-    Token("any acme_live_ and acme-pat-", "_live_ _prod_ _secret_ _sk_ _pat_ -pat- _token_ _apikey_ _api_",
-          r"(?=[A-Za-z]{0,24}\d[A-Za-z]{0,24}\d)[A-Za-z0-9]{20,}", "{x12}7{x12}8{x12}",
-          r"(?<![\w-])(?!p(?:k|ub)[a-z]{0,8}\Z)[A-Za-z][A-Za-z0-9]{1,19}"),
+    Token("any acme_live_ and acme-pat-",
+          "_live_ _prod_ _secret_ _sk_ _pat_ -pat- _oat_ _uat_ _token_ _apikey_ _api_ _v1_us_ _v1_eu_",
+          NO_SLUG + r"(?=\D{0,40}\d\D{0,40}\d)[\w-]{20,300}", "{x12}7{x12}8{x12}",
+          r"(?:(?<![\w-])|(?<=%[0-9A-F]{2}))(?!p(?:k|ub)[a-z]{0,8}\Z)[A-Za-z][A-Za-z0-9]{1,19}(?:_[a-z0-9]{1,9}){0,2}"),
 )
 # Heads that are long enough are taken anywhere, unless words end so (task-, client_secret_).
 GLUED_LENGTH = 5
-WORD_ENDINGS = ("sk-", "sdk-", "pat-", "secret_")
+WORD_ENDINGS = ("sk-", "sdk-", "pat-", "secret", "live_", "perm:")
 BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
-# FORMS follow the name of a secret. need: how much a value must look like one, as `strength` measures it; it adds to
-# what the name itself asks for. A text is folded before it is matched (see `fold`): \0 stands where an escape was.
+
+# How strong a value must be (see `strength`) behind each kind of name: where it is written out, behind a flag, and
+# where words of prose and code stand as well.
+WRITTEN, FLAGGED, DOUBTFUL = 0, 1, 2
+PASS, SECRET, BARE_TOKEN, UPPER_KEY, OTHER_KEY = (0, 0, 1), (0, 1, 3), (2, 1, 3), (1, 1, 3), (3, 3, 4)
+
+
+# FORMS follow the name of a secret. A text is folded before it is matched (see `fold`): \0 stands where an escape was.
 class Form(Record):
     name: str
     after: str
-    need: int
+    column: int
     sample: str
 
 
-FLAG = Form("flag", r"[ \t]{1,4}(?![-|&;>])", 0, "tool --api-key {x24} --dry-run")
+CLAUSE = r"[ ](?:we|i|you|they|he|she)(?:[ ]\w{1,12}){1,4}|[ ](?:for|of|on|de)[ ][\w ]{1,30}"
+VERB = (r"(?:[ ](?:(?:is|was)[ ])?(?:set|reset|changed))?[ ]{0,2}[ ](?:is|are|was|now|should[ ]be|to|=|→"
+        r"|from(?=[ ]\S{5,80} to )|lautet|ist|est|es|è)|は|が|是")
+FLAG = Form("flag", r"[ \t]{1,4}(?![-|&;>])", FLAGGED, "tool --api-key {x24} --dry-run")
 FORMS = (
-    Form("typed", r"(?:\?|!)?[ ]{0,2}:[ ]{0,2}&?[a-z][\w.<>\[\], |?&]{0,30}=[ ]{0,4}(?=[bruf@]?[\"'`])", 0,
-         'apiKey: string = "{x24}"'),
+    Form("typed", r"[?!]?[ ]?:[ ]?&?[a-z][\w.<>\[\]]{0,30}(?:[ ]?[|][ ]?[\w.]{1,20})?[ ]?=[ ]{0,4}(?=[bruf@]?[\"'`])",
+         WRITTEN, 'apiKey: string = "{x24}"'),
     Form("assignment", r"[\0\"'`*_\])}]{0,8}[ \t\0]{0,12}(?::=|=>|=(?![=~>])|:(?![:=]))\*{0,2}(?:\0+(?![\0\"'`]))?"
-         r"[ \t]{0,12}", 0, "API_KEY={x24}"),
-    Form("value beside", r"[\0\"']{0,4},?[\s\0]{1,40}[\0\"'<]{0,4}value[\0\"']{0,4}[ \t]{0,4}[:=>][ \t]{0,4}", 0,
+         r"[ \t]{0,12}", WRITTEN, "API_KEY={x24}"),
+    Form("value beside", r"[\0\"']{0,4},?[\s\0]{0,40}[\0\"'<]{0,4}value[\0\"']{0,4}[ \t]{0,4}[:=>][ \t]{0,4}", WRITTEN,
          '"name": "API_TOKEN", "value": "{x24}"'),
-    Form("arguments", r"[\0\"'`]{1,4}\]?[ ]{0,4},?[ ]{1,4}n?(?=@?\0{0,4}[\"'`])", 1, "define('DB_PASSWORD', '{x12}')"),
-    Form("element", r"(?:\"[^<>\n]{0,40})?>\0{0,3}(?=[^<>\n\0]{1,400}<)", 0, "<password>{x12}</password>"),
-    Form("cell", r"[`*]{0,3}[ ]{0,30}\|[ ]{0,12}", 1, "| DB_PASSWORD | {x12}7 |"),
-    Form("said", r"[`\"'*]{0,3}[ ]?(?:[ ](?:is|are|was|now|from|lautet|ist|est|es|è|to|=|→)|は|が"
-         r"|[ ](?:\(|(?:for|of|on|in|für|de|to)[ ])[^\n:=|,.(\"'`]{1,40}\)?[:=])[ \0]{0,4}", 1,
-         "the password is {x8}7!x"),
-    Form("next word", r"[ ](?=[\"'`]|[^\s:;,=|]{6})", 1, "machine a.example login joe password {x8}7x"),
+    Form("arguments", r"[\0\"'`]{1,4}\]?[ ]{0,4},?[ ]{1,4}n?(?=@?\0{0,4}[\"'`])", DOUBTFUL,
+         "define('DB_PASSWORD', '{x12}')"),
+    Form("element", r"(?:\"[^<>\n]{0,40})?>\0{0,3}(?=[^<>\n\0]{1,400}<)", WRITTEN, "<password>{x12}</password>"),
+    Form("cell", r"[`*]{0,3}[ ]{0,30}\|[ ]{0,12}", DOUBTFUL, "| DB_PASSWORD | {x12}7 |"),
+    Form("said", rf"[`\"'*]{{0,3}}(?:{CLAUSE})?(?:{VERB})[ \0]{{0,4}}", DOUBTFUL, "the password is {x8}7!x"),
+    Form("labelled", r"[`\"'*]{0,3}[ ](?:\(|(?:for|of|on|in|für|de|to|от|к)[ ])[^\n:=|,.(\"'`]{1,40}\)?[:=][ \0]{0,4}",
+         DOUBTFUL, "password for bob: {x8}7x"),
+    Form("call", r"[({][ ]?(?=[@bu]?\0{0,4}[\"'])", DOUBTFUL, 'setPassword("{x8}7!x")'),
+    Form("next word", r"[ ]\(?(?=[\"'`]|[^\s:;,=|(-][^\s:;,=|]{5})", DOUBTFUL, "login joe password {x8}7x"),
 )
 
-# COMMANDS: programs, what stands right before the value (USER is a name and a colon; a group `end` is what ends it).
-class Command(Record):
-    programs: str
-    before: str
-    sample: str
 
-
-USER = r"(?P<end>[\"']?)[^\s:\"'$]{1,80}:"
-SECRET_NAME = r"\S{0,60}?(?i:password|passwd|secret|token|api_?key|access_?key|secretkey|_key)[\"']?"
-COMMANDS = (
-    Command("curl wget http https xh siege", rf"(?:-u|-U|-a|--user|--proxy-user|--auth)[ =]?{USER}",
-            "curl -u bob:{x10} https://a.example"),
-    Command("mysql mysqldump mysqladmin mysqlimport mariadb mariadb-dump mycli 7z 7za rar unrar", r"-p(?=[^\s:=-])",
-            "mysql -uroot -p{x10} shop"),
-    Command("zip unzip sqlcmd bcp ipmitool mosquitto_pub mosquitto_sub isql", r"-P ?", "unzip -P {x10} a.zip"),
-    Command("docker podman nerdctl buildah skopeo oras crane helm oc az cf nuget argocd rancher",
-            r"login [^\n|;&]{0,120}?(?<= )-p[ =]?(?=\S)", "docker login -u bob -p {x10} registry.example"),
-    Command("sshpass twine mongo mongosh mongodump mongorestore mongoexport mongoimport cypher-shell snowsql useradd "
-            "usermod influx pscp plink psexec", r"-p[ =]?(?=\D|\d+[^\d\s:])", "sshpass -p {x10} ssh bob@a"),
-    Command("redis-cli redis-benchmark valkey-cli", r"-a ?", "redis-cli -h cache -a {x10} ping"),
-    Command("ldapsearch ldapadd ldapmodify ldapwhoami ldappasswd", r"-w ?", "ldapsearch -x -w {x10}"),
-    Command("ssh-keygen openssl", r"-[NPkK] ", "ssh-keygen -t ed25519 -N {x10}"),
-    Command("openssl keytool jarsigner apksigner", r"pass:", "openssl enc -pass pass:{x10}"),
-    Command("nuget dotnet", r"push [^\n|;&]{0,120}? -k ", "dotnet nuget push a.nupkg -k {x20}"),
-    Command("smbclient rpcclient smbmap net", r"-U ?[\"']?[^\s%\"']{1,60}%", "smbclient //a/b -U bob%{x10}"),
-    Command("net", r"/user:\S{1,60} (?![/*])", "net use z: //a/b /user:bob {x10}"),
-    Command("xfreerdp mstsc", r"/p:", "xfreerdp /u:bob /p:{x10} /v:host"),
-    Command("htpasswd", r"-[a-z]{0,3}b[a-z]{0,3} \S{1,80} \S{1,80} ", "htpasswd -b .htpasswd bob {x10}"),
-    Command("vault cargo npm ngrok railway", r"(?:login|authtoken) (?=[\w.-]{16})", "cargo login {x32}"),
-    Command("sqlplus rman expdp impdp sqlldr", r"[\w.$-]{1,40}/(?=[^/\s@]{1,80}(?P<end>@))", "sqlplus bob/{x10}@db"),
-    Command("bundle composer poetry", r"config \S{3,80} (?:\S{1,40}[: ])?(?=\S{6})",
-            "bundle config gems.example.com bob:{x10}"),
-    Command("setx setenv", rf"{SECRET_NAME} ", "setx API_TOKEN {x20}"),
-    Command("npm yarn pnpm aws git conda dotnet doppler", rf"(?:set|config|--global|--local|--add) {SECRET_NAME} ",
-            "aws configure set aws_secret_access_key {x40}"),
-    Command("gh vercel wrangler fly railway", r"(?:--body|-b|--value|<<<) ?", 'gh secret set DEPLOY --body "{x20}"'),
-    Command("aws az eas gcloud", r"(?:put-parameter|\S*secret\S*) [^\n|;&]{0,120}?--(?:value|secret-string)[ =]",
-            "aws ssm put-parameter --name /a --value {x20}"),
-    Command("snmpwalk snmpget snmpset snmpbulkwalk", r"-[cAX] ?", "snmpwalk -v2c -c {x10} host"),
-)
-
-# POSITIONS need no program: what must be in the text at all, what stands before the value, need, sample.
-class Position(Record):
-    name: str
-    gate: str
+# PLACES: literals one of which must be in the text, what stands right before the value (a group `end` is what ends it),
+# and how strong the value must be. A command is a place too: its programs, and what stands before the value.
+class Place(Record):
+    gates: tuple[str, ...]
     before: str
     need: int
     sample: str
 
 
-POSITIONS = (
-    Position("piped", "|", r"(?<![\w-])(?:echo|printf) (?:-\w{1,3} )?(?:[\"']?root:)?(?=[^|\n]{3,200}\|[^|\n]{0,80}"
-             r"(?:-password-stdin|--with-token|sudo -s|--stdin|passwd|login))", 0, "echo {x12} | sudo -S make"),
-    Position("bearer", "bearer", r"(?<!\w)bearer[ ]", 2, "Bearer {x40}"),
-    Position("basic", "authorization", r"authorization[\0\"'`]{0,4}[:=,][ \0\"'`]{0,5}basic[ ](?=[\w+/=]{8})", 0,
-             "Authorization: Basic {x12}"),
-    Position("digest", "response=", r"digest [^\n]{0,300}?response=", 1, 'Digest username="a", response="{h32}"'),
-    Position("sql", "identified", r"identified (?:with \w{1,40} )?by (?:password )?(?=[\"'])", 0,
-             "identified by '{x10}'"),
-    Position("sql", "password", r"password[ (=n]{1,4}(?=[\"'])", 0, "create user a with password '{x10}'"),
-    Position("powershell", "securestring", r"securestring (?:-string )?(?=[\"'])", 0,
-             'ConvertTo-SecureString "{x10}" -AsPlainText'),
-    Position("signature", "sig", r"[?&](?:\w{1,40}-)?sig(?:nature)?=", 1, "https://a.example/f?sr=b&sig={x43}"),
-    Position("signature", "amz", r"x-amz-(?:signature|credential)=", 1, "X-Amz-Signature={h64}"),
-    Position("terraform", "tf_token", r"tf_token_\w{1,80}=", 1, "TF_TOKEN_app_terraform_io={x40}"),
-    Position("jwt", "jwt.", r"jwt\.(?:sign|verify|encode|decode)\([^\n\"'`(]{1,60},[ ]{0,4}(?=[\"'`])", 0,
-             'jwt.sign(data, "{x12}")'),
-    Position("login pair", "auth", r"auth[ ]?=[ ]?\([\"'][^\"'\n]{1,80}[\"'], ?(?=[\"'])", 0, 'auth=("bob", "{x10}")'),
-    Position("putty key", "private-lines", r"private-lines: \d{1,3}\n", 2, "Private-Lines: 1\n{x60}"),
-    Position("oracle", ":thin:", r":thin:[\w.$-]{1,40}/(?=[^/\s@]{1,80}(?P<end>@))", 0, "jdbc:oracle:thin:bob/{x8}@db"),
-    Position("pgpass", ":5432:", r"(?<![\w.:*-])[\w.*-]{1,80}:5432:[\w*-]{1,60}:[\w.-]{1,60}:", 1,
-             "db.local:5432:shop:bob:{x12}7x"),
-    Position("go mysql", "@tcp(", r"(?<![\w/])[\w.-]{1,60}:(?=[^\s@]{1,80}(?P<end>@)tcp\()", 0,
-             "root:{x8}@tcp(a:3306)/b"),
-    Position("npm", "_auth", r"_auth[ ]{0,4}=[ ]{0,4}", 1, "_auth={x24}"),
-    Position("docker", '"auth', r"\"auth\"[ ]?:[ ]?(?=\")", 2, '{"auth":"{x24}"}'),
+def command(programs: str, before: str, sample: str) -> Place:
+    line = rf"(?<![\w./-])(?:{programs.replace(' ', '|')})[ ](?:[^\n|;&]|&(?!&)){{0,300}}?(?<=[ \0=])"
+    return Place(tuple(program + " " for program in words(programs)), f"(?-i:{line}{before})", 0, sample)
+
+
+PLACES = (
+    command("curl wget http https xh lftp",
+            r"(?:-u|-U|-a|--user|--proxy-user|--auth)[ =]?(?P<end>[\"']?)[^\s:,\"'$]{1,80}[:,]", "curl -u a:{x10} b.c"),
+    command("mysql mysqldump mysqladmin mariadb mycli 7z rar unrar", r"-p(?=[^\s:=-])", "mysql -p{x10} shop"),
+    command("zip unzip sqlcmd bcp ipmitool mosquitto_pub mosquitto_sub isql", r"-P ?", "unzip -P {x10} a.zip"),
+    command("docker podman nerdctl buildah skopeo oras crane helm oc az cf argocd",
+            r"login [^\n|;&]{0,120}?(?<= )-p[ =]?", "docker login -u bob -p {x10} registry.example"),
+    command("sshpass twine mongo mongosh mongodump mongorestore cypher-shell snowsql useradd influx pscp plink psexec",
+            r"-p[ =]?(?=\D|\d+[^\d\s:])", "sshpass -p {x10} ssh bob@a"),
+    command("redis-cli redis-benchmark valkey-cli", r"-a ?", "redis-cli -h cache -a {x10} ping"),
+    command("ldapsearch ldapadd ldapmodify ldapwhoami ldappasswd", r"-w ?", "ldapsearch -x -w {x10}"),
+    command("ssh-keygen openssl", r"-[NPkK] ", "ssh-keygen -t ed25519 -N {x10}"),
+    command("openssl keytool jarsigner apksigner", r"pass:", "openssl enc -pass pass:{x10}"),
+    command("smbclient rpcclient smbmap net", r"-U ?[\"']?[^\s%\"']{1,60}%", "smbclient //a/b -U bob%{x10}"),
+    command("net", r"(?:/user:\S{1,60}|user [\w.-]{1,60}|use \S{1,9} \S{1,80}) (?![/*\\])", "net user bob {x10}"),
+    command("xfreerdp mstsc cmdkey schtasks", r"/(?:p:|pass:|rp )", "xfreerdp /u:bob /p:{x10} /v:host"),
+    command("htpasswd", r"-[a-z]{0,3}b[a-z]{0,3} \S{1,80} \S{1,80} ", "htpasswd -b .htpasswd bob {x10}"),
+    command("sqlplus expdp impdp sqlldr", r"[\w.$-]{1,40}/(?=[^/\s@]{1,80}(?P<end>@))", "sqlplus bob/{x10}@db"),
+    command("bundle composer poetry", r"config \S{3,80} (?:\S{1,40}[: ])?(?=\S{6})", "bundle config gems.a bob:{x10}"),
+    command("gh vercel wrangler fly railway", r"(?:--body|-b|--value|<<<) ?", 'gh secret set DEPLOY --body "{x20}"'),
+    command("aws az eas gcloud", r"(?:put-parameter|\S*secret\S*) [^\n|;&]{0,120}?--(?:value|secret-string)[ =]",
+            "aws ssm put-parameter --name /a --value {x20}"),
+    command("snmpwalk snmpget snmpset snmpbulkwalk", r"-[cAX] ?", "snmpwalk -v2c -c {x10} host"),
+    Place(("echo ", "printf "), r"(?<![\w-])(?:echo|printf) (?:-\w{1,3} )?"
+          r"(?:[\"']?[\w.-]{1,40}:(?=[^|]{3,80}\|[^|]{0,20}chpasswd))?"
+          r"(?=[^|\n]{3,200}\|[^|\n]{0,80}(?:-password-stdin|--with-token|sudo -S|--stdin|passwd|login))", 0,
+          "echo {x12} | sudo -S make"),
+    Place(("basic ",), r"authorization[\0\"'`]{0,4}[:=,][ \0\"'`]{0,5}basic[ ](?=[\w+/=]{8})", 0,
+          "Authorization: Basic {x12}"),
+    Place(("bearer",), r"(?<!\w)bearer[ ]", 3, "Bearer {x40}"),
+    Place(("response=",), r"digest [^\n]{0,300}?response=", 1, 'Digest username="a", response="{h32}"'),
+    Place(("identified",), r"identified (?:with \w{1,40} )?by (?:password )?(?=[\"'])", 0, "identified by '{x10}'"),
+    Place(("password",), r"password[ (]n?(?=[\"'])", 0, "create user a with password '{x10}'"),
+    Place(("securestring",), r"securestring (?:-string )?(?=[\"'])", 0, 'ConvertTo-SecureString "{x10}" -AsPlainText'),
+    Place(("sig", "x-amz-"), r"(?:[?&](?:\w{1,40}-)?sig|[?&, -]signature|x-amz-credential)=", 1, "a.b/c?d&sig={x43}"),
+    Place(("jwt.",), r"jwt\.(?:sign|verify|encode|decode)\([^\n\"'`(]{1,60},[ ]{0,4}(?=[\"'`])", 0,
+          'jwt.sign(data, "{x12}")'),
+    Place(("auth", "login"), r"(?:auth[ ]?=[ ]?|login|authenticate)\([\"'][^\"'\n]{1,80}[\"'], ?(?=[\"'])", 0,
+          'auth=("bob", "{x10}")'),
+    Place(("cred",), r"(?<!\w)cred(?:ential)?s(?:[ ](?:are|were))?:?[ ][\w.@-]{1,40}(?::|[ ]/[ ])", 1,
+          "creds are bob:{x10}"),
+    Place((" from ",), r"(?:password|passphrase|token|secret|key) from \S{5,80} to ", 1, "token from older to {x8}7x"),
+    Place((" as ",), r"(?:with|us(?:e|ed|ing)) (?=\S{6,80} as (?:the |its )?(?:password|token|secret))", 1,
+          "use {x8}7x as the password"),
+    Place((":thin:",), r":thin:[\w.$-]{1,40}/(?=[^/\s@]{1,80}(?P<end>@))", 0, "jdbc:oracle:thin:bob/{x8}@db"),
+    Place((":5432:",), r"(?<![\w.:*-])[\w.*-]{1,80}:5432:[\w*-]{1,60}:[\w.-]{1,60}:", 1, "db.lan:5432:shop:bob:{x12}"),
+    Place(("@tcp(",), r"(?<![\w/])[\w.-]{1,60}:(?=[^\s@]{1,80}(?P<end>@)tcp\()", 0, "root:{x8}@tcp(a:3306)/b"),
+    Place(("_auth",), r"_auth[ ]{0,4}=[ ]{0,4}", 1, "_auth={x24}"),
+    Place(('"auth',), r"\"auth\"[ ]?:[ ]?(?=\")", 3, '{"auth":"{x24}"}'),
 )
 
-# Names. A password may be any literal, a secret or token must look like one, and so must a key that one of KEY_OWNERS
-# makes a secret; HARMLESS_OWNERS make none.
+
+# Names. PASS words make a password of any literal, SECRET and TOKEN words a secret of what looks like one, and so do
+# KEY_OWNERS before "key"; behind HARMLESS_OWNERS nothing is a secret, but a password. NAME_TAILS say nothing.
 PASS_WORDS = words(
-    "password passwd passphrase passcode passwort kennwort pwd passord adgangskode wachtwoord lösenord "
-    "salasana senha hasło heslo parola şifre contraseña пароль 密码 密碼 口令 パスワード 暗証番号 비밀번호 "
-    "암호"
+    "password passwd passphrase passcode passwort kennwort pwd pw psk passord adgangskode wachtwoord lösenord salasana "
+    "senha hasło heslo parola şifre contraseña пароль 密码 密碼 口令 パスワード 暗証番号 비밀번호 암호"
 )
-PASS_SHORT = ("pass", "passe", "pw", "mdp")
-PASS_JOINED = r"(?:db|ftp|smtp|mail|user|root|admin|store|key|my|require|bind)pass"
+PASS_SHORT = ("pass", "passe", "mdp")
+PASS_JOINED = r"(?:db|ftp|smtp|mail|user|root|admin|store|key|my|require|bind)pass|masterauth|phrase"
 SECRET_WORDS = ("secret", "credential", "creds", "mnemonic")
 TOKEN_WORDS = ("token", "jwt", "authorization", "トークン", "キー", "シークレット", "密钥", "令牌")
-NAME_WORDS = ("mot de passe", *PASS_WORDS, *PASS_SHORT, *SECRET_WORDS, *TOKEN_WORDS, "key")
-NAME_TAILS = words(
-    "base value plain text old new current prod production dev staging test live default"
-)
+NAME_WORDS = ("mot de passe", "pass phrase", "masterauth", *PASS_WORDS, *PASS_SHORT, *SECRET_WORDS, *TOKEN_WORDS, "key")
+NAME_TAILS = words("base value plain text old new current prod production dev staging test live default")
 KEY_OWNERS = set(words(
-    "api access secret private signing encryption encrypt master auth account shared client consumer service "
-    "admin ssh license ssl tls jwt session hmac aes cipher crypto subscription webhook root server deploy app"
+    "api access secret private signing encryption encrypt master auth account shared client consumer service admin "
+    "ssh license ssl tls jwt session hmac aes cipher crypto subscription webhook root server deploy app"
 ))
 HARMLESS_OWNERS = set(words(
-    "primary foreign public pub sort partition hash range cache storage dedupe i18n index row object map dict "
-    "lookup group unique composite idempotency message translation locale label route query config event meta "
-    "item order filter column field search shortcut hot recv trusted authorized known next page cancel "
-    "cancellation eos bos pad unk sep cls mask stop special continuation unexpected max min num total prompt "
-    "first second render test tests last"
+    "primary foreign public pub sort partition hash range cache storage dedupe i18n index row object map dict lookup "
+    "group unique composite idempotency message translation locale label route query config event meta item order "
+    "filter column field search shortcut hot recv trusted authorized known next page cancel cancellation eos bos pad "
+    "unk sep cls mask stop special continuation unexpected max min num total prompt first second render test tests "
+    "last export import list delete lexer"
 ))
 NAME_PARTS = r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+"
 NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.$"
 
 # Values that are none: a whole word, one word of several, or a shape.
 EMPTY_WORDS = set(words(
-    "null none nil undefined true false yes no on off string str text bytes byte number int integer bool "
-    "boolean any object required optional enabled disabled strict read write managed sensitive unset empty "
-    "missing invalid valid expired public char varchar email password pass passwd pwd secret token key value "
-    "default basic bearer digest jwt oauth saml self this input user username name hidden tbd fixme n/a "
-    "changeme change_me uuid base64 plaintext local remote inherit only in is and or must for to with from "
-    "via flag option when instead"
+    "null none nil undefined true false yes no on off string str text bytes byte number int integer bool boolean any "
+    "object required optional enabled disabled strict read write managed sensitive unset empty missing invalid valid "
+    "expired public char varchar email password pass passwd pwd secret token key value default basic bearer digest "
+    "jwt oauth saml self this input user username name hidden tbd fixme n/a changeme change_me uuid base64 plaintext "
+    "local remote inherit only in is and or must for to with from via flag option when instead options argument "
+    "arguments hashed encrypted header cookie query body abstract"
 ))
-PLACEHOLDERS = set(words(
-    "your example placeholder insert replace here dummy todo redacted masked sample changeme xxx"
+PLACEHOLDERS = set(words("your example placeholder insert replace here dummy todo redacted masked sample changeme xxx"))
+SECRET_PARTS = {*PASS_WORDS, *SECRET_WORDS, *TOKEN_WORDS} - {"pw"} | set(words(
+    "pass key keys credentials api auth access tokens secrets passwords"
 ))
-SECRET_PARTS = {*PASS_WORDS, *SECRET_WORDS, *TOKEN_WORDS,
-                *words("pass key keys credentials api auth access tokens secrets passwords")}
-PROSE_WORDS = set(words(
-    "the a an is are be must should your of for to and or in not with at please enter"
-))
-ALGORITHM = (r"(?i:(?:sha|md|[hrep]s|aes|utf|base|oauth|ed|x|cl|http)-?\d{1,5}(?:[_.-]\w{0,8})?"
+PROSE_WORDS = set(words("the a an is are be must should your of for to and or in not with at please enter"))
+ALGORITHM = (r"(?i:(?:sha|md|[hrep]s|aes|utf|base|oauth|ed|x|cl|http)-?\d{1,5}(?:url)?(?:[_.-]\w{0,12})?"
              r"|v\d{1,3}(?:[.-]\w{1,12}){0,3}|(?:bcrypt|argon2|pbkdf2|scrypt)[\w-]{0,12}|(?:19|20)\d\d-\d\d\S*)")
 REFERENCE = (
+    # variables, brackets, signs only, one character over and over
     r"\$[\w{(:\[]|%\w{1,60}%|%[sdr(]|[<\[({]|[\W_]+\Z|(.)\1+\Z|my[-_]|[ ]*[%+,)&|][ ]|-----BEGIN|/[*/^]"
+    # numbers and versions
     r"|0x[0-9a-fA-F]{1,8}\Z|\d{1,5}\Z|[~^v]?\d{1,4}(?:\.\d{1,6}){1,4}\Z"
-    r"|.{0,200}?(?:\$\{|\{\{|\$\(|%\{|#\{|\.\.\.|…|xxxx|\*\*\*|«|\\[sSdDwWbB]|\.[*+]|\[\^|\(\?)"
+    # templates, what is left out, regular expressions
+    r"|.{0,200}?(?:[$%#@]\{|\{\{|\$\(|\.\.\.|…|xxxx|\*\*\*|«|\\[sSdDwWbB]|\.[*+]|\[\d?\]|\[\^|\(\?)"
+    # where a secret is kept
     r"|(?:op|ref\+\w{1,20}|https?|file|vault|gs|s3)://"
     r"|(?:arn|ssm|env|file|vault|secretsmanager|projects|keychain|pass|data|urn|sha\d{1,3}):"
     r"|(?:~|\.{1,2}|[a-zA-Z]:)?[/\\][\w.@-]{1,64}(?:[/\\][\w.@*-]{0,64}){0,20}\Z"
     r"|[\w.-]{1,60}\.(?:pem|key|txt|json|ya?ml|env|py|js|ts|md)\Z"
 )
-BARE_REFERENCE = (r"[@!&*%][\w{<]|[A-Za-z_$][\w$]*(?:(?:\?\.|\.|->|::)[A-Za-z_$][\w$!?]*)+\Z|[A-Za-z_][\w.$:]*\("
-                  r"|[A-Za-z_][\w.]*\[|[a-z_]{2,12}=[^=]")
-QUOTED_CALL = r"[a-zA-Z_.]{2,40}\(.{0,200}\)\Z"
-SLUG = r"[A-Za-z]+\d{0,4}(?:[-_./: ]+(?:[A-Za-z]+\d{0,4}|\d{1,4}[A-Za-z]{0,3}))*"
+CALL = r"[a-zA-Z_.]{2,40}\(.{0,200}\)\Z"
+BARE_CODE = (r"[@!&*%][\w{<]|[A-Za-z_$][\w$]*(?:(?:\?\.|\.|->|::)[A-Za-z_$][\w$!?]*)+\Z|[A-Za-z_][\w.$:]*\("
+             r"|[A-Za-z_][\w.]*\[|[a-z_]{2,12}=(?!=)")
 
-# A bare value ends at blanks, quotes, shell operators, CJK, and at brackets and commas that close or list.
+# A bare value ends at blanks, quotes, CJK, and at brackets and commas that close or list; behind a `=` without blanks
+# shell operators end it, elsewhere they do so at the end of a word.
 BARE = (r"(?:[^\s\0\"'`;|&<>,)\]}\u3000-\u9fff\uac00-\ud7af]|\0+[=:]|,(?![\s\0]|\Z|[\"']?[\w.-]{1,40}[\"']?[=:])"
-        r"|[)\]}](?![\s\0\"'`,;.:)\]}|&<>]|\Z)|\[(?=\])){1,%d}")
+        r"|[)\]}](?![\s\0\"'`,;.:)\]}|&<>]|\Z)|\[(?=\])%s){1,%d}")
+LOOSE = r"|[;|&](?![\s\0;|&\"'`]|\Z|[\w.-]{1,40}[=:])"
 SCHEME = (r"(?i:bearer|basic|token|apikey|api-key|digest|negotiate|splunk|genie_?key|bot|key|sso-key|aws4-hmac-sha256)"
-          r"[ ]+(?=\S)")
+          r"[ ]+(?:token=)?(?=\S)")
+# A quote, the letters before it, and a call that only turns text into something else.
+OPENING = r"(?:[\w.:]{0,30}(?:from|hex|decode|Str|bytes)\()?(?:[bruNf@$]{1,2}(?=[\"']))?(\0{0,8})([\"'`])"
+# A slash may stand in a password where no port comes before it.
+LOGIN = (r"[^\s:/@\"'<>\0]{0,200}:(?:([^\s/\"'<>\0]{1,300})@(?=[\w\[.$-])"
+         r"|(?!\d{1,5}[/?#])([^\s@\"'<>\0]{1,300})@(?=[\w.-]{1,80}[:/.]))")
+COOKIES = r"(?:(?<![\w-])(?:set-)?cookie[\"']?[:=][ ]?|(?: -b| --cookie)[ =])[\"']?([^\n\"']{1,4000})"
+COOKIE = r"(?<![\w.-])(?!_g|path|expires|domain|theme|lang)[\w.-]{1,64}=([^;\s\"']{8,2000})"
+KEY_BLOCK = (r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[\s\0\"'+>|#*,]*"
+             r"(?:[A-Za-z-]{3,20}: [^\n]{1,80}[\s\0]+)*"
+             r"([A-Za-z0-9+/=]{16,}(?:[\s\0\"'+>|#*,]+[A-Za-z0-9+/=]{4,})*)")
 MAX_VALUE = 4000
 REPEATED = 8  # characters that a value needs to be struck elsewhere too
-JUDGED = 128  # characters of a value that are looked at before it counts, so that time stays linear
+JUDGED = 80  # characters of a value that are looked at before it counts, so that time stays linear
 
 ESCAPES = (r"(?<!\\)\\+(?:u00([0-9a-fA-F]{2})|x([0-9a-fA-F]{2})|([nrt\"'`=\n]))|%(0A|22|26|27|3A|3D)"
            r"|&(quot|amp|apos|lt|gt|#39|#34);|\x1b\[[0-9;]{0,12}m|\\(?:x1b|u001b|033|e)\[[0-9;]{0,12}m"
@@ -575,6 +564,7 @@ def fold(text: str) -> str:
 
 
 def unescaped(match: re.Match[str]) -> str:
+    # Of the characters by number, only those that a notation is made of count.
     unicode, byte, letter, percent, entity = match.groups()
     code, name = unicode or byte or percent, letter or entity or ""
     char = chr(int(code, 16)) if code else ESCAPED.get(name, name)
@@ -599,7 +589,7 @@ def tokens(flat: str) -> Iterator[Span]:
 
 def token_span(row: Token, head: str, flat: str, at: int) -> Span | None:
     lead = regex(row.before + r"\Z").search(flat, max(0, at - 80), at)
-    if not lead or (not row.before and (inside_word(head, flat, at) or inside_blob(flat, at))):
+    if not lead or (not row.before and inside_word(head, flat[max(0, at - 22) : at])):
         return None
     body = regex(row.body).match(flat, at + len(head))
     if not body:
@@ -608,16 +598,21 @@ def token_span(row: Token, head: str, flat: str, at: int) -> Span | None:
     return body.start() if "/" in head[3:] else lead.start(), body.end()
 
 
-def inside_word(head: str, flat: str, at: int) -> bool:
-    if len(head) >= GLUED_LENGTH and not head.startswith(WORD_ENDINGS):
-        return False
-    before = flat[max(0, at - 3) : at]
-    return bool(regex(r".*[\w-]\Z").match(before)) and not regex(r"%[0-9A-F]{2}").match(before)
+def inside_word(head: str, before: str) -> bool:
+    """Whether the head stands in a word, or in base64, where every short one occurs by chance."""
+    if before[-1:] in ("+", "/") and len(before) == 22 and not before.strip(BASE64):
+        return True
+    glued = regex(r".*[\w-]\Z").match(before[-3:]) and not regex(r"%[0-9A-F]{2}").match(before[-3:])
+    return bool(glued) and (len(head) < GLUED_LENGTH or head.startswith(WORD_ENDINGS))
 
 
-def inside_blob(flat: str, at: int) -> bool:
-    before = flat[max(0, at - 22) : at]
-    return before[-1:] in ("+", "/") and len(before) == 22 and not before.strip(BASE64)
+def struck(text: str, spans: list[Span], filler: str = "") -> str:
+    """The text with a mark for each span, or with as many fillers as characters."""
+    pieces, at = [], 0
+    for start, end in spans:
+        pieces += [text[at:start], filler * (end - start) or MARK]
+        at = end
+    return "".join([*pieces, text[at:]])
 
 
 # Values
@@ -631,50 +626,39 @@ class Value(Record):
     quoted: bool
 
 
-def value_at(flat: str, at: int, end_mark: str | None = "") -> Value:
+def value_at(flat: str, at: int, end_mark: str | None = None) -> Value:
     """The value that starts at `at`. `end_mark` is what ends it, where that is known from what stands before it."""
-    depth = 0
-    opening = regex(r"(?:[bruf@$]{1,2}(?=[\"']))?(\0*)([\"'`])").match(flat, at)
-    if opening and not end_mark:
-        depth, end_mark, at = len(opening[1]), opening[2], opening.end()
+    opening = None if end_mark else regex(OPENING).match(flat, at)
+    # A quote is closed by one behind as many backslashes.
+    depth, mark, at = (len(opening[1]), opening[2], opening.end()) if opening else (0, end_mark, at)
     scheme = regex(SCHEME).match(flat, at)
     start = scheme.end() if scheme else at
-    end = closing(flat, start, end_mark, depth) if end_mark else -1
-    return Value(start, end if end >= 0 else bare_end(flat, start), bool(end_mark))
-
-
-def closing(flat: str, at: int, mark: str, depth: int) -> int:
-    """Where the quote closes that `depth` backslashes stood before; -1 where none does."""
-    end = flat.find(mark, at, at + MAX_VALUE)
-    while end >= 0:
-        inner = len(flat[max(at, end - 8) : end].rstrip("\0")) + max(at, end - 8)
-        if end - inner == depth:
-            return inner
-        end = flat.find(mark, end + 1, at + MAX_VALUE)
-    return -1
+    closing = regex(rf"(?<!\0)\0{{{depth}}}{mark}").search(flat, start, start + MAX_VALUE) if mark else None
+    return Value(start, closing.start() if closing else bare_end(flat, start), bool(mark))
 
 
 def bare_end(flat: str, at: int) -> int:
-    bare = regex(BARE % JUDGED).match(flat, at)
+    loose = flat[at - 1 : at] == " "
+    bare = regex(BARE % (LOOSE if loose else "", JUDGED)).match(flat, at)
     end = bare.end() if bare else at
-    # A full stop or colon at the end of a sentence.
-    return end if flat[end : end + 1].strip(",;|)}] \n\t\0") else at + len(flat[at:end].rstrip(".,:"))
+    ends_sentence = not flat[end : end + 1].strip(",;|)}] \n\t\0")
+    return at + len(flat[at:end].rstrip(".,:?" if loose else ".,:")) if ends_sentence else end
 
 
 def strength(value: str) -> int:
-    """0 a word, 1 opaque (letters with digits or signs), 2 random."""
+    """0 a word, 1 a word with digits or signs, 2 opaque, 3 random."""
     if len(value) < 5 or not regex(r".*?[^\W\d_]|.*?[^\x00-\x7f]").match(value) or regex(ALGORITHM).fullmatch(value):
         return 0
-    blank = " " in value
     if not regex(r".*?\d").match(value):
+        # camelCase turns from small to capital letters less often than chance does.
         turns = len(regex(r"[a-z](?=[A-Z])|[A-Z](?=[a-z])").findall(value))
         if len(value) >= 20 and turns > 0.42 * len(value):
-            return 2
-        return 1 if not blank and regex(r".+?[^\w\s./:,-]").match(value) else 0
-    if blank or regex(SLUG).fullmatch(value):
+            return 3
+        return 1 if re.match(r"\S+?[^\w\s./:,-]\S*\Z", value) else 0
+    if " " in value or regex(WORDY).fullmatch(value):
         return 1
     signed = len(value) >= 8 and regex(r".*?[!#$%^&*?~+]").match(value)
-    return 2 if signed or (len(value) >= 16 and regex(r".*?\d.*\d").match(value)) else 1
+    return 3 if signed or (len(value) >= 16 and regex(r".*?\d.*\d").match(value)) else 2
 
 
 def reference(value: str) -> bool:
@@ -683,13 +667,16 @@ def reference(value: str) -> bool:
 
 def literal(value: str, quoted: bool, name: str) -> bool:
     """Whether the value is written out, and no word of code or prose."""
+    shell = name.isupper()
     if reference(value) or value.lower().strip("!?[]") in EMPTY_WORDS:
         return False
-    if regex(QUOTED_CALL if quoted else BARE_REFERENCE).match(value):
-        return not quoted and name.isupper() and strength(value) > 0 and "(" not in value
-    if " " in value and (name.isupper() or len(PROSE_WORDS.intersection(value.lower().split())) >= 2):
-        return name.isupper() and len(PROSE_WORDS.intersection(value.lower().split())) < 2
-    return not names_a_secret(value) or (name.isupper() and value.isalpha() and value.lower() not in name.lower())
+    if regex(CALL if quoted else BARE_CODE).match(value):
+        return not quoted and {"(", "["}.isdisjoint(value) and strength(value) > (0 if shell else 2)
+    if " " in value and len(PROSE_WORDS.intersection(value.lower().split())) >= 2:
+        return False
+    if names_a_secret(value):
+        return shell and (" " in value or (value.isalpha() and value.lower() not in name.lower()))
+    return True
 
 
 def names_a_secret(value: str) -> bool:
@@ -698,42 +685,35 @@ def names_a_secret(value: str) -> bool:
     known = SECRET_PARTS.intersection(parts)
     if not known or not regex(r"[\w.\s:\[\]-]+").fullmatch(value):
         return False
-    if len(known) == len(parts) or not strength(value):
-        return True
-    return not value.isalnum() and bool(regex(SLUG).fullmatch(value))
+    all_words = not value.isalnum() and regex(WORDY).fullmatch(value)
+    return len(known) == len(parts) or not strength(value) or bool(all_words)
 
 
 def secret(flat: str, value: Value, name: str, need: int) -> Span | None:
     text = flat[value.start : min(value.end, value.start + JUDGED)].replace("\0", "")
     if flat.startswith(("...", "…"), value.end) or (" " in text and flat.startswith("`", value.start - 1)):
         need = max(need, 1)  # a value that is cut short, or a command in backquotes
-    if len(text) < 3 or not literal(text, value.quoted, name) or strength(text) < need:
+    if len(text) < 3 or strength(text) < need or not literal(text, value.quoted, name):
         return None
-    more = regex(BARE % MAX_VALUE).match(flat, value.end) if value.end == value.start + JUDGED else None
+    cut = value.end == value.start + JUDGED
+    more = regex(BARE % ("", MAX_VALUE)).match(flat, value.end) if cut else None
     return value.start, more.end() if more else value.end
 
 
 # Places
 
 
-def named(flat: str, low: str) -> Iterator[Span]:
+def named(flat: str, low: str, found: list[Span]) -> Iterator[Span]:
+    """Values that stand behind the name of a secret. What is `found` already holds no names."""
     done = 0
-    for word in name_pattern().finditer(low):
-        if word.start() < done:
-            continue
-        start = name_start(flat, word.start())
-        name = flat[start : word.end()]
-        need = name_need(name, "" if name.isupper() else owner_before(low, start))
-        if need is None or flat.endswith(("${", "://"), 0, start):
-            continue
-        for form, end in forms_after(low, word.end(), name):
-            if not closes(flat, start, end):
-                value = value_at(flat, end)
-                span = secret(flat, value, name, need + form.need + doubt(flat, form, name, value, end))
-                if span:
-                    done = span[1]
-                    yield span
-                    break
+    for word in name_pattern().finditer(struck(low, found, "\0")):
+        before = flat[max(0, word.start() - 64) : word.start()]
+        start = word.start() - len(before) + len(before.rstrip(NAME_CHARS))
+        if word.start() >= done and not flat.endswith(("${", "://"), 0, start):
+            span = value_behind(flat, low, start, word.end())
+            if span:
+                done = span[1]
+                yield span
 
 
 @cache
@@ -742,54 +722,46 @@ def name_pattern() -> re.Pattern[str]:
     return re.compile(rf"(?:{words})s?(?:[_-](?:{'|'.join(NAME_TAILS)}))?(?:[_-]?\d{{1,3}})?(?![a-z0-9_-])")
 
 
-def name_start(flat: str, at: int) -> int:
-    before = flat[max(0, at - 64) : at]
-    return at - len(before) + len(before.rstrip(NAME_CHARS))
-
-
-def owner_before(low: str, start: int) -> str:
-    """The word before a name of its own, as in `API key`."""
-    before = regex(r"([a-z]{2,20})[ ]?\Z").search(low, max(0, start - 20), start)
-    return before[1] if before else ""
+def value_behind(flat: str, low: str, start: int, end: int) -> Span | None:
+    name = flat[start:end]
+    # A word before a name of its own belongs to it, as in `API key`, `public key token`.
+    owner = None if name.isupper() else regex(r"([a-z]{2,20}(?:[ ]key)?)[ ]?\Z").search(low, max(0, start - 24), start)
+    needs = name_needs(name, owner[1] if owner else "")
+    if not needs:
+        return None
+    for form in (FLAG, *FORMS) if name.startswith("-") else FORMS:
+        after = regex(form.after).match(low, end)
+        if after and not closes(flat, start, after.end()):
+            value = value_at(flat, after.end())
+            doubtful = form.name == "assignment" and unclear(flat, start, name, value, after.end())
+            span = secret(flat, value, name, needs[DOUBTFUL if doubtful else form.column])
+            if span:
+                return span
+    return None
 
 
 @lru_cache(maxsize=1024)
-def name_need(name: str, owner: str) -> int | None:
-    """How much a value behind this name must look like a secret; None where the name is no secret's."""
-    parts = re.findall(NAME_PARTS, name)
-    while parts and (parts[-1].lower() in NAME_TAILS or parts[-1].isdigit()):
+def name_needs(name: str, owner: str) -> tuple[int, int, int] | None:
+    """How strong a value behind this name must be, as in PASS; None where the name is no secret's."""
+    parts = [part.lower() for part in re.findall(NAME_PARTS, name)]
+    while parts and (parts[-1] in NAME_TAILS or parts[-1].isdigit()):
         parts.pop()
-    if not parts:
-        return None
-    *owners, last = [part.lower() for part in parts]
-    last = regex(r"(?<=[ndty])s\Z|(?<=ial)s\Z").sub("", last)
-    nearest = re.findall(NAME_PARTS, name.rpartition(".")[2])[:-1] or [owner]
+    *owners, last = parts or [""]
+    noun = regex(r"(?<=[ndty])s\Z|(?<=ial)s\Z").sub("", last)
+    if noun.endswith(PASS_WORDS) or regex(PASS_JOINED).fullmatch(noun):
+        return PASS
+    nearest = re.findall(NAME_PARTS, name.rpartition(".")[2])[:-1] or owner.split()
     if not HARMLESS_OWNERS.isdisjoint(part.lower() for part in nearest):
         return None
-    if last.endswith(PASS_WORDS) or last in PASS_SHORT:
-        return 0 if owners or last not in PASS_SHORT else 1
-    if last.endswith(SECRET_WORDS):
-        return 0 if name.isupper() else 1
-    if last.endswith(TOKEN_WORDS):
-        return 0 if name.isupper() else 1
-    if regex(PASS_JOINED).fullmatch(last):
-        return 0
-    return key_need(name, owners or [owner], last) if last.endswith("key") else None
-
-
-def key_need(name: str, owners: list[str], last: str) -> int | None:
-    if not KEY_OWNERS.isdisjoint(owners) or last[:-3] in KEY_OWNERS:
-        return 0 if name.isupper() else 1
-    if last != "key" or len(name) <= len("keys") or not name[0].isalnum():
+    if noun in PASS_SHORT:
+        return PASS if owners else UPPER_KEY
+    if noun.endswith((*SECRET_WORDS, *TOKEN_WORDS)):
+        return SECRET if name.isupper() or noun.endswith("secret") or (owners and last != "tokens") else BARE_TOKEN
+    if noun.endswith("key") and (noun[:-3] in KEY_OWNERS or not KEY_OWNERS.isdisjoint(owners or [owner])):
+        return SECRET
+    if noun != "key" or not owners or not name[0].isalnum():
         return None
-    return 1 if name.isupper() else 2
-
-
-def forms_after(low: str, end: int, name: str) -> Iterator[tuple[Form, int]]:
-    for form in (FLAG, *FORMS) if name.startswith("-") else FORMS:
-        match = regex(form.after).match(low, end)
-        if match:
-            yield form, match.end()
+    return UPPER_KEY if name.isupper() else OTHER_KEY
 
 
 def closes(flat: str, start: int, end: int) -> bool:
@@ -798,75 +770,56 @@ def closes(flat: str, start: int, end: int) -> bool:
     return quote in ("'", '"', "`") and flat.startswith(quote, end) and quote not in flat[start:end]
 
 
-def doubt(flat: str, form: Form, name: str, value: Value, end: int) -> int:
-    """1 where the value may be a variable or a word of prose: `password = pw`, `password: required`."""
-    if value.quoted or form.name != "assignment":
-        return 0
-    tight = flat[end - 1] == "="
-    if name.isupper() and (tight or name != "PASS"):
-        return 0
-    return 0 if tight and flat[value.end : value.end + 1] not in (",", ")") else 1
+def unclear(flat: str, start: int, name: str, value: Value, end: int) -> bool:
+    """Whether the value may be a variable or a word of prose: `password = pw`, `password: required`."""
+    if value.quoted:
+        return False
+    if flat[end - 1] == "=":
+        return not name.isupper() and bool(regex(r"\)|,(?![\w.-]+=)").match(flat, value.end))
+    if ":" not in flat[start + len(name) : end]:
+        return not name.isupper() or name == "PASS"
+    behind = flat[value.end : value.end + 1]
+    if "-" in name.strip("-"):  # a header
+        return behind not in ("", "\n", "'", '"')
+    # A line of YAML, which is none of a literal in code.
+    line = regex(r"(?:\A|[^\s,({\[][ \t]*\n)[ -]*\Z").search(flat, max(0, start - 40), start)
+    one_word = regex(r"[^\s/.-]+\Z").match(flat, value.start, value.end)
+    return not (line and one_word and behind in ("", "\n") and (name[0].islower() or name.isupper()))
 
 
-def commands(flat: str, low: str) -> Iterator[Span]:
-    for row in COMMANDS:
-        programs = [program for program in row.programs.split() if program + " " in low]
-        if programs:
-            line = rf"(?<![\w./-])(?:{'|'.join(programs)})[ ](?:[^\n|;&]|&(?!&)){{0,300}}?(?<=[ \0=]){row.before}"
-            for match in regex(line).finditer(flat):
-                span = secret(flat, value_at(flat, match.end(), match.groupdict().get("end")), "COMMAND", 0)
+def placed(flat: str, low: str) -> Iterator[Span]:
+    for place in PLACES:
+        if any(gate in low for gate in place.gates):
+            # "COMMAND": what stands here is judged as behind a name in capitals, as an argument in a shell.
+            for match in regex("(?i)" + place.before).finditer(flat):
+                span = secret(flat, value_at(flat, match.end(), match.groupdict().get("end")), "COMMAND", place.need)
                 if span:
                     yield span
 
 
-def positions(flat: str, low: str) -> Iterator[Span]:
-    for row in POSITIONS:
-        for match in regex(row.before).finditer(low) if row.gate in low else ():
-            span = secret(flat, value_at(flat, match.end(), match.groupdict().get("end")), "", row.need)
-            if span:
-                yield span
-
-
 def urls(flat: str) -> Iterator[Span]:
-    at = flat.find("://")
-    while at >= 0:
-        login = regex(r"[^\s:/@\"'<>\0]{0,200}:([^\s/\"'<>\0]{1,300})@(?=[\w\[.$-])").match(flat, at + 3)
-        if login and not reference(login[1]) and not login[1].isupper():
-            yield login.span(1)
-        user = regex(r"([^\s:/@\"'<>\0]{20,200})@").match(flat, at + 3)
-        if user and not reference(user[1]) and strength(user[1]) == 2:
+    at = flat.find("://") + 3
+    while at > 2:
+        login, user = regex(LOGIN).match(flat, at), regex(r"([^\s:/@\"'<>\0]{20,200})@").match(flat, at)
+        password = login and (login[1] or login[2])
+        if login and password and not reference(password) and not password.isupper():
+            yield login.span(login.lastindex or 1)
+        if user and strength(user[1]) == 3 and not reference(user[1]):
             yield user.span(1)
-        at = flat.find("://", at + 3)
+        at = flat.find("://", at) + 3
 
 
 def cookies(flat: str, low: str) -> Iterator[Span]:
-    if "cookie" not in low and " -b " not in low:
-        return
-    header = r"(?:(?<![\w-])(?:set-)?cookie[\"']?[:=][ ]?|(?: -b| --cookie)[ =])[\"']?([^\n\"']{1,4000})"
-    for line in regex(header).finditer(low):
-        for pair in regex(r"(?<![\w.-])(?!_g|path|expires|domain|theme|lang)[\w.-]{1,64}=([^;\s\"']{8,2000})").finditer(
-            flat, *line.span(1)
-        ):
+    for line in regex(COOKIES).finditer(low) if "cookie" in low or " -b " in low else ():
+        for pair in regex(COOKIE).finditer(flat, *line.span(1)):
             if secret(flat, Value(*pair.span(1), True), "", 1):
                 yield pair.span(1)
 
 
 def key_blocks(flat: str) -> Iterator[Span]:
-    start = None
-    for line in regex(r"-----(BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----").finditer(flat):
-        if start is not None:
-            yield from key_body(flat, start, line.start() if line[1] == "END" else start)
-        start = line.end() if line[1] == "BEGIN" else None
-    if start is not None:
-        yield from key_body(flat, start, start)
-
-
-def key_body(flat: str, start: int, end: int) -> Iterator[Span]:
-    """The lines of base64 from `start`; to `end` if there are any."""
-    gap, header = r"[\s\0\"'+>|#*,]", r"(?:[A-Za-z-]{3,20}: [^\n]{1,80}[\s\0]+)*"
-    body = regex(rf"{gap}*({header}[A-Za-z0-9+/=]{{16,}}(?:{gap}+[A-Za-z0-9+/=]{{4,}})*)").match(flat, start)
-    if body:
-        yield body.start(1), max(body.end(), len(flat[:end].rstrip("\0\n\t ")))
+    if "PRIVATE KEY" in flat:
+        for body in regex(KEY_BLOCK).finditer(flat):
+            yield body.span(1)
 
 
 # The whole
@@ -875,8 +828,8 @@ def key_body(flat: str, start: int, end: int) -> Iterator[Span]:
 def spans_of(text: str) -> list[Span]:
     flat = fold(text)
     low = flat.lower()
-    found = [*key_blocks(flat), *tokens(flat), *urls(flat), *cookies(flat, low)]
-    return merged(text, [*found, *named(flat, low), *commands(flat, low), *positions(flat, low)])
+    found = merged(text, [*key_blocks(flat), *tokens(flat), *urls(flat), *cookies(flat, low), *placed(flat, low)])
+    return merged(text, [*found, *named(flat, low, found)])
 
 
 def merged(text: str, found: list[Span]) -> list[Span]:
@@ -884,7 +837,7 @@ def merged(text: str, found: list[Span]) -> list[Span]:
     for start, end in sorted(found):
         if spans and start < spans[-1][1]:
             spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
-        elif MARK not in text[start:end]:
+        elif MARK not in text[start:end]:  # so that redacting twice changes nothing
             spans.append((start, end))
     return spans
 
@@ -898,19 +851,12 @@ def spans_or_all(text: str) -> list[Span]:
         return [(0, len(text))]
 
 
-def replaced(text: str, spans: list[Span]) -> str:
-    pieces, at = [], 0
-    for start, end in spans:
-        pieces += [text[at:start], MARK]
-        at = end
-    return "".join([*pieces, text[at:]])
-
-
 def caught(texts: list[str], found: list[list[Span]]) -> dict[str, list[str]]:
     """The values to strike wherever they stand, longest first, by their first characters."""
     values: dict[str, list[str]] = {}
     distinct = {text[start:end] for text, spans in zip(texts, found, strict=True) for start, end in spans}
     for value in sorted(distinct, key=len, reverse=True):
+        # A word of its own would be struck in prose too.
         if len(value) >= REPEATED and not (value.isalpha() and (value.islower() or value.istitle())):
             values.setdefault(value[:REPEATED], []).append(value)
     return values
@@ -928,8 +874,8 @@ def redact_all(texts: list[str]) -> tuple[list[str], int]:
     found = [spans_or_all(text) for text in texts]
     texts = [text if isinstance(text, str) else " " for text in texts]
     values = caught(texts, found)
-    struck = [merged(text, [*spans, *repeats(text, values)]) for text, spans in zip(texts, found, strict=True)]
-    return [replaced(text, spans) for text, spans in zip(texts, struck, strict=True)], sum(map(len, struck))
+    found = [merged(text, [*spans, *repeats(text, values)]) for text, spans in zip(texts, found, strict=True)]
+    return [struck(text, spans) for text, spans in zip(texts, found, strict=True)], sum(map(len, found))
 
 
 def redact(text: str) -> tuple[str, int]:
