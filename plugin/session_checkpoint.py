@@ -27,7 +27,7 @@ example:
 A checkpoint is one JSON file a session, in <project>/.claude-checkpoints. Nothing leaves the machine.
 """
 # The file reads from top to bottom; a section uses only itself and earlier ones.
-#   1 Names and limits    2 Errors      3 Text and time   4 Redaction             5 Schemas   6 Validation
+#   1 Names and limits    2 Records, errors      3 Text and time   4 Redaction   5 Schemas   6 Validation
 #   7 Git facts           8 Drift       9 Storage        10 Brief                11 Calls    12 Saving
 #  13 Loading, listing   14 Tools      15 Protocol       16 Hooks                17 Command line
 from __future__ import annotations
@@ -51,9 +51,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     JSON = dict[str, Any]
-    Mending = Counter[tuple[str, str]]  # (field, what was done to it) -> how often
+    Mending = Counter[tuple[str, str]]  # (field, what was done to it: a key of MENDED) -> how often
+    Note = Callable[[str], object]  # takes a key of MENDED
 
 __version__ = "1.0.0"
+PROGRAM = {"name": "session-checkpoint", "version": __version__}  # as checkpoints and answers name it
 
 
 # ── 1. Names and limits ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -144,9 +146,9 @@ UNSHOWABLE = (
 )
 
 
-def from_system(text: str) -> str:
-    """Text of argv or the environment, read as UTF-8 even in a C locale."""
-    return text if os.name == "nt" else os.fsencode(text).decode("utf-8", "surrogateescape")
+def from_system(text: Any) -> str:
+    """What the operating system says (argv, the environment, a path), read as UTF-8 even in a C locale."""
+    return str(text) if os.name == "nt" else os.fsencode(text).decode("utf-8", "surrogateescape")
 
 
 def to_system(path: str) -> Any:
@@ -163,11 +165,21 @@ def setting(environ: Mapping[str, str], name: str) -> str | None:
     return from_system(environ.get(name, "")) or None
 
 
+def current_folder() -> str | None:
+    """The working directory; None if it is gone."""
+    try:
+        return from_system(os.getcwd())
+    except OSError:
+        return None
+
+
 def escaped(match: re.Match[str]) -> str:
     code = ord(match.group())
     if 0xDC80 <= code <= 0xDCFF:
-        return f"\\x{code - 0xDC00:02x}"
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+        code -= 0xDC00
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def shown(text: str) -> str:
@@ -190,18 +202,18 @@ def cut(text: str, limit: int) -> str:
     return text[:end] + "…"
 
 
-def json_text(value: Any, indent: int | None = None) -> str:
-    """JSON for a client or a terminal: one line unless indented, nothing invisible in it, no lone surrogates."""
-    separators = None if indent else (",", ":")
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, separators=separators)
-    return re.sub(UNSHOWABLE, escaped_in_json, text)
-
-
 def escaped_in_json(match: re.Match[str]) -> str:
     character = match.group()
     if "\ud800" <= character <= "\udfff":  # there is no escape that strict clients take: it is shown instead
         character = shown(character)
     return json.dumps(character)[1:-1].replace("\x7f", "\\u007f")
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """JSON for a client or a terminal: one line unless indented, nothing invisible in it, no lone surrogates."""
+    separators = None if indent else (",", ":")
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, separators=separators)
+    return re.sub(UNSHOWABLE, escaped_in_json, text)
 
 
 def refuse_constant(name: str) -> Any:
@@ -213,15 +225,13 @@ def finite(digits: str) -> float:
     return number if abs(number) != float("inf") else refuse_constant(digits[:20])
 
 
-@cache
-def decoder() -> json.JSONDecoder:
-    return json.JSONDecoder(parse_constant=refuse_constant, parse_float=finite)
+DECODER = json.JSONDecoder(parse_constant=refuse_constant, parse_float=finite)
 
 
 def json_value(data: bytes) -> Any:
     """Reads JSON that nobody vouches for. Raises ValueError, also where Python's own reader would be more lenient."""
     try:
-        return decoder().decode(data.decode().removeprefix("\ufeff"))
+        return DECODER.decode(data.decode().removeprefix("\ufeff"))
     except RecursionError:
         raise ValueError("nested too deep") from None
 
@@ -257,9 +267,10 @@ def age(seconds: float) -> str:
         return "in the future"
     if seconds < 60:
         return "just now"
-    if seconds < 3_600:
-        return f"{int(seconds // 60)}m ago"
-    return f"{int(seconds // 3_600)}h ago" if seconds < 172_800 else f"{int(seconds // 86_400)}d ago"
+    for unit, length, end in (("m", 60, 3_600), ("h", 3_600, 172_800)):
+        if seconds < end:
+            return f"{int(seconds // length)}{unit} ago"
+    return f"{int(seconds // 86_400)}d ago"
 
 
 # ── 4. Redaction ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -885,7 +896,8 @@ def redact(text: str) -> tuple[str, int]:
 
 # ── 5. Schemas ───────────────────────────────────────────────────────────────────────────────────────────────────────
 # JSON Schema is the table: clients are served it, input is checked and mended by it, files are checked by it.
-# To add a field: a row here, its rule in MERGE_RULES, its place in `brief_sections`.
+# To add a field: a row in SAVE_INPUT and one in CHECKPOINT, its rule in MERGE_RULES, its place in `new_record` and in
+# `brief_sections`.
 
 
 def string(limit: int = 0, description: str = "", least: int = 1) -> JSON:
@@ -956,6 +968,8 @@ SAVE_INPUT = struct(
     session=SESSION_INPUT,
     projectRoot=ROOT_INPUT,
 )
+
+SAVE_FIELDS = SAVE_INPUT["properties"]
 
 LOAD_INPUT = struct(
     "",
@@ -1060,46 +1074,22 @@ def excerpt(value: Any) -> str:
     return '"' + cut(one_line(redact(plain[:2_000])[0]), 80) + '"'
 
 
-def check_type(value: Any, name: str) -> str | None:
-    return None if TYPES[name](value) else f"must be {with_article(name)}; found {found_type(value)}"
+def too_many(count: int, most: int, what: str) -> str | None:
+    return None if count <= most else f"must have at most {most} {what}; found {count}"
 
 
-def check_enum(value: Any, words: list[str]) -> str | None:
-    return None if value in words else f"must be {' or '.join(words)}; found {excerpt(value)}"
-
-
-def check_minimum(value: Any, least: int) -> str | None:
-    return None if value >= least else f"must be {least} or more; found {value}"
-
-
-def check_min_length(value: Any, least: int) -> str | None:
-    return None if len(value.strip()) >= least else "must not be empty"
-
-
-def check_max_length(value: Any, most: int) -> str | None:
-    return None if len(value) <= most else f"must have at most {most} characters; found {len(value)}"
-
-
-def check_max_items(value: Any, most: int) -> str | None:
-    return None if len(value) <= most else f"must have at most {most} items; found {len(value)}"
-
-
-def check_nothing(_value: Any, _limit: Any) -> None:
-    """For keywords that inform, and for those that `violations` follows itself."""
-
-
+# keyword -> what is wrong with a value, None if nothing is.
 KEYWORDS: dict[str, Callable[[Any, Any], str | None]] = {
-    "type": check_type,
-    "enum": check_enum,
-    "minimum": check_minimum,
-    "minLength": check_min_length,
-    "maxLength": check_max_length,
-    "maxItems": check_max_items,
-    "description": check_nothing,
-    "default": check_nothing,
-    "properties": check_nothing,
-    "required": check_nothing,
-    "items": check_nothing,
+    "type": lambda value, name: (
+        None if TYPES[name](value) else f"must be {with_article(name)}; found {found_type(value)}"
+    ),
+    "enum": lambda value, all: None if value in all else f"must be {' or '.join(all)}; found {excerpt(value)}",
+    "minimum": lambda value, least: None if value >= least else f"must be {least} or more; found {value}",
+    "minLength": lambda value, least: None if len(value.strip()) >= least else "must not be empty",
+    "maxLength": lambda value, most: too_many(len(value), most, "characters"),
+    "maxItems": lambda value, most: too_many(len(value), most, "items"),
+    # These inform, or are followed by `violations` itself.
+    **dict.fromkeys(("description", "default", "properties", "required", "items"), lambda value, said: None),
 }
 
 
@@ -1165,28 +1155,22 @@ MENDED = {
 TRUNCATING = {"first", "newest", "cut", "dropped", "omitted", "stripped", "halved"}
 
 
-def mending_warnings(mending: Mending) -> list[str]:
-    return [f"{field}: {MENDED[kind].format(n=n)}." for (field, kind), n in mending.items()]
-
-
 def mend(arguments: JSON, mending: Mending) -> JSON:
     """A save's arguments in the shape that SAVE_INPUT asks for; what can't be mended is left for `first_problem`."""
     mended = {}
-    for name, schema in SAVE_INPUT["properties"].items():
+    for name, schema in SAVE_FIELDS.items():
         if arguments.get(name) is not None:
             kinds: list[str] = []
-            mended[name] = mend_value(arguments[name], schema, kinds.append)
+            mended[name] = arguments[name]
+            if schema["type"] == "array":
+                mended[name] = mend_list(mended[name], schema, kinds.append)
+            elif "maxLength" in schema:
+                mended[name] = mend_text(mended[name], kinds.append)
             mending.update((name, kind) for kind in kinds)
     return {name: value for name, value in mended.items() if value is not None}
 
 
-def mend_value(value: Any, schema: JSON, note: Callable[[str], object]) -> Any:
-    if schema["type"] == "array":
-        return mend_list(value, schema, note)
-    return mend_text(value, note) if "maxLength" in schema else value
-
-
-def mend_text(value: Any, note: Callable[[str], object]) -> Any:
+def mend_text(value: Any, note: Note) -> Any:
     """Free text; a number becomes its digits, a list of texts its lines."""
     if isinstance(value, list) and value and all(isinstance(line, str) for line in value):
         note("text")
@@ -1200,12 +1184,22 @@ def mend_text(value: Any, note: Callable[[str], object]) -> Any:
     return re.sub("[\ud800-\udfff]", "\ufffd", value)
 
 
-def mend_list(value: Any, schema: JSON, note: Callable[[str], object]) -> Any:
+def unpacked(value: Any, openings: str, note: Note) -> Any:
+    """The array or object whose JSON a text is; any other value as it is."""
+    if not isinstance(value, str) or value.lstrip()[:1] not in tuple(openings):
+        return value
+    try:
+        parsed = json_value(value.encode("utf-8", "surrogatepass"))
+    except ValueError:
+        return value
+    note("json")
+    return parsed
+
+
+def mend_list(value: Any, schema: JSON, note: Note) -> Any:
     """A list of filled items; None where items were given, but none of them holds anything."""
     is_of_items = schema["items"]["type"] == "object"
-    if (parsed := parsed_json(value, "[{" if is_of_items else "[")) is not None:
-        note("json")
-        value = parsed
+    value = unpacked(value, "[{" if is_of_items else "[", note)
     if isinstance(value, (str, dict)):
         note("list")
         value = [value]
@@ -1218,23 +1212,13 @@ def mend_list(value: Any, schema: JSON, note: Callable[[str], object]) -> Any:
     return filled if filled or not items else None
 
 
-def mend_line(value: Any, note: Callable[[str], object]) -> Any:
+def mend_line(value: Any, note: Note) -> Any:
     """An item of a list of texts; an object that holds a single text becomes that text, any other its JSON."""
     if isinstance(value, dict) and value:
         note("text")
         inner = list(value.values())
         value = inner[0] if len(inner) == 1 and isinstance(inner[0], str) else json.dumps(value, ensure_ascii=False)
     return mend_text(value, note)
-
-
-def parsed_json(value: Any, openings: str) -> Any:
-    """The array or object that a text holds, if it holds one."""
-    if not isinstance(value, str) or value.lstrip()[:1] not in tuple(openings):
-        return None
-    try:
-        return json_value(value.encode("utf-8", "surrogatepass"))
-    except ValueError:
-        return None
 
 
 def is_filled(item: Any, schema: JSON) -> bool:
@@ -1244,12 +1228,10 @@ def is_filled(item: Any, schema: JSON) -> bool:
     return isinstance(item, str) and bool(item.strip())
 
 
-def mend_item(value: Any, schema: JSON, note: Callable[[str], object]) -> Any:
+def mend_item(value: Any, schema: JSON, note: Note) -> Any:
     """A task, file or command."""
-    if (parsed := parsed_json(value, "{")) is not None:
-        note("json")
-        value = parsed
-    elif isinstance(value, str) or TYPES["number"](value):
+    value = unpacked(value, "{", note)
+    if isinstance(value, str) or TYPES["number"](value):
         note("item")
         value = {schema["required"][0]: value}
     if not isinstance(value, dict):
@@ -1258,16 +1240,18 @@ def mend_item(value: Any, schema: JSON, note: Callable[[str], object]) -> Any:
     return {name: member for name, member in members.items() if member is not None}
 
 
-def member_of(item: JSON, name: str, note: Callable[[str], object]) -> Any:
+def member_of(item: JSON, name: str, note: Note) -> Any:
+    """An item's member, be it under another name."""
     if item.get(name) is not None:
         return item[name]
-    other = next((item[other] for other in OTHER_NAMES.get(name, ()) if item.get(other) is not None), None)
-    if other is not None:
-        note("name")
-    return other
+    for other in OTHER_NAMES.get(name, ()):
+        if item.get(other) is not None:
+            note("name")
+            return item[other]
+    return None
 
 
-def mend_member(name: str, value: Any, note: Callable[[str], object]) -> Any:
+def mend_member(name: str, value: Any, note: Note) -> Any:
     if value is None:
         return None
     if name == "status":
@@ -1278,7 +1262,7 @@ def mend_member(name: str, value: Any, note: Callable[[str], object]) -> Any:
     return text if isinstance(text, str) else None
 
 
-def mend_status(value: Any, note: Callable[[str], object]) -> str:
+def mend_status(value: Any, note: Note) -> str:
     if value in TASK_STATUSES:
         return str(value)
     word = str(value).strip().lower().replace(" ", "_").replace("-", "_")
@@ -1290,7 +1274,7 @@ def mend_status(value: Any, note: Callable[[str], object]) -> str:
     return "pending"
 
 
-def mend_exit_code(value: Any, note: Callable[[str], object]) -> int | None:
+def mend_exit_code(value: Any, note: Note) -> int | None:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if TYPES["integer"](value) and abs(value) < 1 << 53:
@@ -1303,25 +1287,30 @@ def mend_exit_code(value: Any, note: Callable[[str], object]) -> int | None:
 
 
 def free_texts(content: JSON) -> Iterator[tuple[str, Any, Any, int]]:
-    """Every free text of a checkpoint's content as (field, holder, key, limit): holder[key] is the text.
+    """Every free text of a checkpoint's content as (field, holder, key, limit): holder[key] is the text."""
+    for field, schema in SAVE_FIELDS.items():
+        if field in content:
+            for holder, key, limit in texts_in(content, field, schema):
+                yield field, holder, key, limit
 
-    Paths are none: they must stay what they are."""
-    for field, schema in SAVE_INPUT["properties"].items():
-        value = content.get(field)
-        if isinstance(value, str):
-            yield field, content, field, schema["maxLength"]
-        for index, item in enumerate(value if isinstance(value, list) else ()):
-            if isinstance(item, str):
-                yield field, value, index, schema["items"]["maxLength"]
-                continue
-            for name, inner in schema["items"]["properties"].items():
-                if name != "path" and "maxLength" in inner and isinstance(item.get(name), str):
-                    yield field, item, name, inner["maxLength"]
+
+def texts_in(holder: Any, key: Any, schema: JSON) -> Iterator[tuple[Any, Any, int]]:
+    """Free texts in holder[key]. Paths are none: they must stay what they are."""
+    value = holder[key]
+    if isinstance(value, str) and "maxLength" in schema and key != "path":
+        yield holder, key, schema["maxLength"]
+    elif isinstance(value, list):
+        for index in range(len(value)):
+            yield from texts_in(value, index, schema["items"])
+    elif isinstance(value, dict):
+        for name, inner in schema["properties"].items():
+            if name in value:
+                yield from texts_in(value, name, inner)
 
 
 def shorten_lists(content: JSON, mending: Mending) -> None:
     """Cuts lists to their limits: of commands the newest stay, of everything else the first."""
-    for field, schema in SAVE_INPUT["properties"].items():
+    for field, schema in SAVE_FIELDS.items():
         items, most = content.get(field), schema.get("maxItems", 0)
         if isinstance(items, list) and len(items) > most:
             newest = field == "recentCommands"
@@ -1362,6 +1351,10 @@ class Git(Record):
     root: str
     environ: Mapping[str, str]
     deadline: float  # time.monotonic() until which all of it may take
+
+
+def git_in(root: str, environ: Mapping[str, str]) -> Git:
+    return Git(root, environ, time.monotonic() + GIT_SECONDS)
 
 
 class GitOutput(Record):
@@ -1618,11 +1611,11 @@ def commits_since(git: Git, saved: str, state: GitState) -> Commits:
     changed = parse_diff(compared.data) if compared.status == 0 and compared.complete else None
     if state.head and not only_saved:
         return Commits(only_head, False, changed)
-    is_shallow, is_on_a_branch = side_line(git, saved)
+    is_shallow, is_on_a_branch = lost_commit(git, saved)
     return Commits(only_head if state.head and not is_shallow else None, not (is_shallow or is_on_a_branch), changed)
 
 
-def side_line(git: Git, commit: str) -> tuple[bool, bool]:
+def lost_commit(git: Git, commit: str) -> tuple[bool, bool]:
     """Of a commit that is no ancestor of HEAD: whether that proves nothing, and whether a branch or tag has it."""
     refs = ["for-each-ref", "--count=1", "--contains", commit, "refs/heads", "refs/remotes", "refs/tags"]
     depth, holders = run_git(git, ["rev-parse", "--is-shallow-repository"], refs)
@@ -1728,6 +1721,18 @@ def content_in(folder: int | None, name: Any, algorithm: str) -> JSON:
 UNCOMPARED = "uncompared"
 
 
+class Drift(Record):
+    """How a project differs from a checkpoint."""
+
+    branch_changed: bool
+    branch: str | None  # the present one
+    commits: int | None
+    unreachable: bool
+    changes: dict[str, str]  # as `changed_files` returns it
+    known: bool  # whether files that are not recorded could be compared too
+    certain: bool  # whether all were, and the checkpoint comes from this machine
+
+
 def recorded_content(entry: JSON) -> JSON:
     """What a checkpoint says that a file held, in the form of `content`; empty where it says nothing."""
     if entry.get("hash"):
@@ -1752,13 +1757,20 @@ def recorded_change(entry: JSON, look: Callable[[str, str], JSON | None]) -> str
     return "changed" if now != then else None
 
 
+def difference(then: Any, now: Any) -> str | None:
+    if then == now:
+        return None
+    if then is None:
+        return "new"
+    return "deleted" if now is None else "changed"
+
+
 def unrecorded_change(
     path: str, entry: Entry | None, commit: Any, look: Callable[[str, str], JSON | None]
 ) -> str | None:
     """The same for a file that was clean at the checkpoint, from its state in git now and what commits did to it."""
     if entry is None:
-        before, after = commit
-        return None if before == after else "new" if before is None else "deleted" if after is None else "changed"
+        return difference(*commit)
     before = (commit[0] and commit[0][1]) if commit else entry.head
     if before is None:
         return None if entry.code == "D" else "new"
@@ -1766,8 +1778,7 @@ def unrecorded_change(
         return "deleted"
     if not entry.unsure and not commit:
         return "changed"
-    held = look(path, ALGORITHM_OF_LENGTH[len(before)])
-    return "deleted" if held is None else None if held == {"hash": before} else "changed"
+    return difference({"hash": before}, look(path, ALGORITHM_OF_LENGTH[len(before)]))
 
 
 def changed_files(
@@ -1814,6 +1825,24 @@ def is_selector(text: str) -> bool:
 
 def file_name(selector: str) -> str:
     return SHARED_FILE if selector == SHARED else f"{selector}.json"
+
+
+def file_below_root(selector: str) -> str:
+    """A checkpoint's path as git says it."""
+    return SHARED_FILE if selector == SHARED else f"{SESSIONS_FOLDER}/{file_name(selector)}"
+
+
+def checkpoint_folder(root: str, selector: str) -> str:
+    return root if selector == SHARED else os.path.join(root, SESSIONS_FOLDER)
+
+
+def own_prefix(selector: str) -> str:
+    """How the names of a save's lock and temporary files begin; in the root, where others' files lie, in full."""
+    return f"{SHARED_FILE}." if selector == SHARED else "."
+
+
+def is_reparse_point(status: os.stat_result) -> bool:
+    return stat.S_ISLNK(status.st_mode) or bool(getattr(status, "st_file_attributes", 0) & 0x400)
 
 
 class Folder:
@@ -1880,35 +1909,17 @@ class Folder:
                     raise
 
 
-def is_reparse_point(status: os.stat_result) -> bool:
-    return stat.S_ISLNK(status.st_mode) or bool(getattr(status, "st_file_attributes", 0) & 0x400)
-
-
-def file_below_root(selector: str) -> str:
-    """A checkpoint's path as git says it."""
-    return SHARED_FILE if selector == SHARED else f"{SESSIONS_FOLDER}/{file_name(selector)}"
-
-
-def checkpoint_folder(root: str, selector: str) -> str:
-    return root if selector == SHARED else os.path.join(root, SESSIONS_FOLDER)
-
-
 def open_folder(path: str) -> Folder | None:
     """The directory of checkpoints; None where there is none. Raises ToolError where something else has its name."""
     try:
         return Folder(path)
     except FileNotFoundError:
-        if exists(path):
-            raise ToolError(not_a_folder(path)) from None
         return None
     except OSError as error:
-        if error.errno in (errno.ENOTDIR, errno.ELOOP):
-            raise ToolError(not_a_folder(path)) from None
-        raise
-
-
-def not_a_folder(path: str) -> str:
-    return f"{shown(path)} is a link or a file, not a directory. Move it away; checkpoints are written nowhere else."
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+            raise
+        problem = f"{shown(path)} is a link or a file, not a directory."
+        raise ToolError(f"{problem} Move it away; checkpoints are written nowhere else.") from None
 
 
 def make_folder(path: str) -> Folder:
@@ -1936,6 +1947,18 @@ def protect(fd: int) -> None:
             pass
 
 
+def lock_file(fd: int) -> None:
+    """Locks a file for as long as it is open. Raises BlockingIOError, on Windows PermissionError, if another has it."""
+    if os.name == "nt":
+        import msvcrt
+
+        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+    else:
+        import fcntl
+
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 class Lock:
     """Keeps other processes' saves out of a directory; if this process dies, the system releases it.
 
@@ -1961,19 +1984,18 @@ class Lock:
         except OSError as error:
             path = os.path.join(self.folder.path, self.name)
             raise ToolError(f"Could not lock {shown(path)}: {error.strerror}. Nothing was written.") from None
+        is_taken = False
         try:
             protect(self.fd)
             lock_file(self.fd)
             named = self.folder.status(self.name)
-            if named and os.path.samestat(named, os.fstat(self.fd)):
-                return True
+            is_taken = named is not None and os.path.samestat(named, os.fstat(self.fd))
         except (BlockingIOError, PermissionError):
             pass
-        except BaseException:
-            os.close(self.fd)
-            raise
-        os.close(self.fd)
-        return False
+        finally:
+            if not is_taken:
+                os.close(self.fd)
+        return is_taken
 
     def __exit__(self, *_: object) -> None:
         if os.name == "nt":  # no open file can be removed there
@@ -1982,18 +2004,6 @@ class Lock:
         else:
             self.folder.remove(self.name)
             os.close(self.fd)
-
-
-def lock_file(fd: int) -> None:
-    """Locks a file for as long as it is open. Raises BlockingIOError, on Windows PermissionError, if another has it."""
-    if os.name == "nt":
-        import msvcrt
-
-        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-    else:
-        import fcntl
-
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def read_file(folder: Folder, name: str) -> bytes:
@@ -2022,13 +2032,16 @@ def parse_checkpoint(data: bytes) -> JSON:
     try:
         found: JSON = json_value(data)
     except ValueError as error:
-        emptiness = "it is empty" if not data else "it holds only zero bytes" if not data.strip(b"\0") else ""
-        raise Unreadable(emptiness or f"it is no JSON ({error})") from None
+        if not data:
+            raise Unreadable("it is empty") from None
+        if not data.strip(b"\0"):
+            raise Unreadable("it holds only zero bytes") from None
+        raise Unreadable(f"it is no JSON ({error})") from None
     version = found.get("version") if isinstance(found, dict) else None
-    if TYPES["integer"](version) and version != CHECKPOINT_VERSION:
-        raise OtherVersion(f"it has format version {version}; this program knows version {CHECKPOINT_VERSION}")
-    if version != CHECKPOINT_VERSION or isinstance(version, bool):
+    if not TYPES["integer"](version):
         raise Unreadable("it is no checkpoint (version is missing or no integer)")
+    if version != CHECKPOINT_VERSION:
+        raise OtherVersion(f"it has format version {version}; this program knows version {CHECKPOINT_VERSION}")
     return found
 
 
@@ -2064,6 +2077,7 @@ class Found(Record):
 def find_checkpoint(folder: Folder, selector: str) -> Found | None:
     """A checkpoint from its main file, else from its backup. Raises Unreadable, naming both, if neither is good."""
     name = file_name(selector)
+    is_damaged = False
     troubles: list[str] = []
     for file in (name, name + BACKUP):
         path = os.path.join(folder.path, file)
@@ -2073,8 +2087,9 @@ def find_checkpoint(folder: Folder, selector: str) -> Found | None:
                 return Found(selector, found, path, bool(troubles), note)
             troubles.append(f"{shown(path)} is missing")
         except (Unreadable, OSError) as error:
+            is_damaged = True
             troubles.append(f"{shown(path)} is unreadable: {error}")
-    if all(trouble.endswith(" is missing") for trouble in troubles):
+    if not is_damaged:
         return None
     raise Unreadable("; ".join(troubles))
 
@@ -2087,13 +2102,14 @@ def selectors_in(names: Iterable[str]) -> set[str]:
 
 
 def selectors(root: str) -> list[str]:
-    """Every checkpoint below a root, unordered."""
-    shared = any(exists(os.path.join(root, SHARED_FILE + end)) for end in ("", BACKUP))
-    folder = open_folder(os.path.join(root, SESSIONS_FOLDER))
-    if folder is None:
-        return [SHARED] if shared else []
-    with folder:
-        return sorted(selectors_in(folder.names())) + ([SHARED] if shared else [])
+    """Every checkpoint below a root: the sessions by name, the shared one last."""
+    found: list[str] = []
+    if folder := open_folder(os.path.join(root, SESSIONS_FOLDER)):
+        with folder:
+            found = sorted(selectors_in(folder.names()))
+    if any(exists(os.path.join(root, SHARED_FILE + end)) for end in ("", BACKUP)):
+        found.append(SHARED)
+    return found
 
 
 def look_up(root: str, selector: str) -> Found | None:
@@ -2104,18 +2120,8 @@ def look_up(root: str, selector: str) -> Found | None:
         return find_checkpoint(folder, selector)
 
 
-def write_checkpoint(folder: Folder, name: str, data: bytes, keep_current: bool) -> None:
-    """Replaces a checkpoint durably, the current one becoming its backup if it is to be kept. Raises OSError."""
-    temporary, second = temporary_name(name), temporary_name(name)
-    try:
-        write_durably(folder, temporary, data)
-        if keep_current:
-            keep_as_backup(folder, name, second)
-        folder.replace(temporary, name)
-        folder.sync()
-    finally:
-        folder.remove(temporary)
-        folder.remove(second)
+def temporary_name(name: str) -> str:
+    return f".{name.lstrip('.')}.{os.urandom(8).hex()}.tmp"
 
 
 def write_durably(folder: Folder, name: str, data: bytes) -> None:
@@ -2126,10 +2132,6 @@ def write_durably(folder: Folder, name: str, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def temporary_name(name: str) -> str:
-    return f".{name.lstrip('.')}.{os.urandom(8).hex()}.tmp"
-
-
 def keep_as_backup(folder: Folder, name: str, second: str) -> None:
     """Gives the current file the backup's name too, by a second link, or by a copy where there are no links."""
     try:
@@ -2137,6 +2139,20 @@ def keep_as_backup(folder: Folder, name: str, second: str) -> None:
     except (OSError, NotImplementedError):
         write_durably(folder, second, read_file(folder, name))
     folder.replace(second, name + BACKUP)
+
+
+def replace_file(folder: Folder, name: str, data: bytes, keep_current: bool) -> None:
+    """Writes a file durably, the current one becoming its backup if it is to be kept. Raises OSError."""
+    temporary, second = temporary_name(name), temporary_name(name)
+    try:
+        write_durably(folder, temporary, data)
+        if keep_current:
+            keep_as_backup(folder, name, second)
+        folder.replace(temporary, name)
+        folder.sync()
+    finally:
+        folder.remove(temporary)
+        folder.remove(second)
 
 
 def set_aside(folder: Folder, name: str) -> str:
@@ -2158,26 +2174,7 @@ def remove_leftovers(folder: Folder, prefix: str) -> None:
 def ignore_in_git(folder: Folder) -> None:
     """Hides a new directory of checkpoints from git, as pytest's and ruff's caches do; one in use is left as it is."""
     if folder.status(".gitignore") is None and not selectors_in(folder.names()):
-        temporary = temporary_name(".gitignore")
-        try:
-            write_durably(folder, temporary, IGNORE_ALL)
-            folder.replace(temporary, ".gitignore")
-        finally:
-            folder.remove(temporary)
-
-
-def checked_root(path: str, source: str) -> str:
-    """The real path of an existing directory. Raises ToolError naming the source of a wrong one."""
-    quoted = f'"{cut(shown(path), 200)}"'
-    if not os.path.isabs(path):
-        raise ToolError(f"{source} must be an absolute path: {quoted}")
-    try:
-        real = os.path.realpath(to_system(path))
-        if os.path.isdir(real):
-            return real if isinstance(real, str) else git_text(real)
-    except (OSError, ValueError):
-        pass
-    raise ToolError(f"{source} must be an existing directory: {quoted}")
+        replace_file(folder, ".gitignore", IGNORE_ALL, keep_current=False)
 
 
 # ── 10. Brief ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -2185,30 +2182,16 @@ def checked_root(path: str, source: str) -> str:
 # so that it can't pass for structure or instructions of ours.
 
 TASK_MARKS = {"done": "[x]", "in_progress": "[~]", "pending": "[ ]", "blocked": "[!]"}
+CHANGE_MARKS = {"changed": "", "deleted": " (deleted)", "new": " (new)"}
 # The sizes that a brief is tried in until it fits: items of a list, characters of a text.
 BRIEF_SIZES = ((30, 4_000), (30, 1_000), (15, 500), (8, 300), (4, 160), (2, 80))
 
 
-class Drift(Record):
-    """How a project differs from a checkpoint."""
-
-    branch_changed: bool
-    branch: str | None  # the present one
-    commits: int | None
-    unreachable: bool
-    changes: dict[str, str]  # as `changed_files` returns it
-    known: bool  # whether files that are not recorded could be compared too
-    certain: bool  # whether all were, and the checkpoint comes from this machine
-
-
 def escape_structure(line: str) -> str:
     """A line of recorded text that starts no heading, list, quote, fence, table or tag."""
-    line = re.sub(r"^\s*([#>*+=~`|_\[-]|\d{1,9}(?=[.)]))", lambda start: start_escaped(start.group(1)), line)
-    return re.sub(r"(?:(?<=\s)|^)<(?=[A-Za-z!?])|<(?=/)", r"\\<", line.strip())
-
-
-def start_escaped(start: str) -> str:
-    return start + "\\" if start.isdigit() else "\\" + start
+    line = re.sub(r"^([#>*+=~`|_\[-])", r"\\\1", line.strip())
+    line = re.sub(r"^(\d{1,9})(?=[.)])", r"\1\\", line)
+    return re.sub(r"(?:(?<=\s)|^)<(?=[A-Za-z!?])|<(?=/)", r"\\<", line)
 
 
 def prose(text: str, limit: int) -> str:
@@ -2230,12 +2213,8 @@ def code(text: str, limit: int) -> str:
     return f"{fence}{pad}{plain}{pad}{fence}"
 
 
-def listed(lines: list[str], limit: int) -> list[str]:
+def at_most(limit: int, lines: list[str]) -> list[str]:
     return lines if len(lines) <= limit else [*lines[:limit], f"- … and {len(lines) - limit} more"]
-
-
-def task_line(task: JSON, size: int) -> str:
-    return f"- {TASK_MARKS[task['status']]} {inline(task['description'], size)}"
 
 
 def file_line(file: JSON, size: int) -> str:
@@ -2245,46 +2224,48 @@ def file_line(file: JSON, size: int) -> str:
 
 
 def command_line(command: JSON, size: int) -> str:
-    status = command.get("exitCode")
-    mark = "" if status is None else "✓ " if status == 0 else f"✗ exit {cut(str(status), 12)} "
+    mark = ""
+    if (status := command.get("exitCode")) is not None:
+        mark = f"✗ exit {cut(str(status), 12)} " if status else "✓ "
     note = f" — {inline(command['note'], size)}" if command.get("note") else ""
     return f"- {mark}{code(command['command'], size)}{note}"
 
 
-def change_text(path: str, change: str, size: int) -> str:
-    return code(path, size) + ("" if change == "changed" else f" ({change})")
+def spans(codes: list[str], limit: int) -> str:
+    """Code spans in a sentence."""
+    more = f" … and {len(codes) - limit} more" if len(codes) > limit else ""
+    return ", ".join(codes[:limit]) + more
 
 
 def drift_lines(saved: JSON, drift: Drift, items: int, size: int) -> Iterator[str]:
-    head = saved.get("head") or ""
     if drift.branch_changed:
         yield f"- Branch changed: now {'on ' + code(drift.branch, size) if drift.branch else 'on a detached HEAD'}"
     if drift.commits:
         yield f"- {drift.commits} new commit(s) on HEAD"
     if drift.unreachable:
-        yield f"- ⚠ Saved commit {code(head[:9], 9)} is no longer reachable from a branch or tag (rebase, amend, reset)"
-    changed = [change_text(path, change, size) for path, change in drift.changes.items() if change != UNCOMPARED]
-    uncompared = [code(path, size) for path, change in drift.changes.items() if change == UNCOMPARED]
+        head = code((saved.get("head") or "")[:9], 9)
+        yield f"- ⚠ Saved commit {head} is no longer reachable from a branch or tag (rebase, amend, reset)"
+    changed = [code(path, size) + CHANGE_MARKS[how] for path, how in drift.changes.items() if how != UNCOMPARED]
+    uncompared = [code(path, size) for path, how in drift.changes.items() if how == UNCOMPARED]
     if changed:
-        more = f" … and {len(changed) - items} more" if len(changed) > items else ""
-        yield f"- ⚠ Changed after the checkpoint, re-read before editing: {', '.join(changed[:items])}{more}"
+        yield f"- ⚠ Changed after the checkpoint, re-read before editing: {spans(changed, items)}"
     if uncompared:
-        more = f" … and {len(uncompared) - items} more" if len(uncompared) > items else ""
-        yield f"- Could not be compared (no readable file): {', '.join(uncompared[:items])}{more}"
+        yield f"- Could not be compared (no readable file): {spans(uncompared, items)}"
     if drift.certain and not drift.changes:
         yield "- No file has changed: what is recorded here can be trusted unread"
 
 
 def brief_sections(record: JSON, drift: Drift, items: int, size: int) -> Iterator[tuple[str, list[str]]]:
     """The sections of a brief as (heading, lines), in their order; empty ones too."""
-    files, commands = record.get("modifiedFiles") or [], record.get("recentCommands") or []
-    yield "Goal", [prose(record["goal"]["primary"], size)]
-    yield "Tasks", listed([task_line(task, size) for task in record["goal"].get("tasks") or []], items)
+    goal, files, commands = record["goal"], record.get("modifiedFiles") or [], record.get("recentCommands") or []
+    yield "Goal", [prose(goal["primary"], size)]
+    tasks = [f"- {TASK_MARKS[task['status']]} {inline(task['description'], size)}" for task in goal.get("tasks") or []]
+    yield "Tasks", at_most(items, tasks)
     yield "Where things stand", [prose(record.get("summary") or "", size)]
     steps = [f"{number}. {inline(step, size)}" for number, step in enumerate(record.get("nextSteps") or [], 1)]
-    yield "Next steps", listed(steps, items)
-    yield "Decisions & gotchas", listed([f"- {inline(line, size)}" for line in record.get("decisions") or []], items)
-    yield f"Files touched ({len(files)})", listed([file_line(file, size) for file in files], items)
+    yield "Next steps", at_most(items, steps)
+    yield "Decisions & gotchas", at_most(items, [f"- {inline(line, size)}" for line in record.get("decisions") or []])
+    yield f"Files touched ({len(files)})", at_most(items, [file_line(file, size) for file in files])
     last = commands[-items:]
     yield f"Recent commands (last {len(last)}, oldest first)", [command_line(command, size) for command in last]
     yield "Since this checkpoint", list(drift_lines(record.get("git") or {}, drift, items, size))
@@ -2362,18 +2343,18 @@ def own_session(argument: str | None, environ: Mapping[str, str]) -> tuple[Own, 
     return Own(SHARED, None) if mode == "legacy" else Own(None, "minted"), warnings
 
 
-def project_root(argument: str | None, caller: Caller) -> tuple[str, list[str]]:
-    """The project's directory and warnings. Raises ToolError, or RootsNeeded where the client must be asked first."""
-    if argument is not None:
-        return checked_root(argument, "projectRoot"), []
-    if named := setting(caller.environ, "CHECKPOINT_PROJECT_ROOT"):
-        return checked_root(named, "CHECKPOINT_PROJECT_ROOT"), []
-    offered, warnings = caller.client_root()
-    if offered:
-        return offered, warnings
-    if named := setting(caller.environ, "CLAUDE_PROJECT_DIR"):
-        return checked_root(named, "CLAUDE_PROJECT_DIR"), warnings
-    return working_directory(caller, warnings)
+def checked_root(path: str, source: str) -> str:
+    """The real path of an existing directory. Raises ToolError naming the source of a wrong one."""
+    quoted = f'"{cut(shown(path), 200)}"'
+    if not os.path.isabs(path):
+        raise ToolError(f"{source} must be an absolute path: {quoted}")
+    try:
+        real = os.path.realpath(to_system(path))
+        if os.path.isdir(real):
+            return from_system(real)
+    except (OSError, ValueError):
+        pass
+    raise ToolError(f"{source} must be an existing directory: {quoted}")
 
 
 def working_directory(caller: Caller, warnings: list[str]) -> tuple[str, list[str]]:
@@ -2388,13 +2369,39 @@ def working_directory(caller: Caller, warnings: list[str]) -> tuple[str, list[st
     return root, warnings
 
 
-def checked(arguments: JSON, schema: JSON) -> JSON:
-    """Arguments of a tool that reads, with defaults. Raises ToolError naming every violation."""
-    problems = list(violations(arguments, schema))
-    if problems:
+def project_root(argument: str | None, caller: Caller) -> tuple[str, list[str]]:
+    """The project's directory and warnings. Raises ToolError, or RootsNeeded where the client must be asked first."""
+    if argument is not None:
+        return checked_root(argument, "projectRoot"), []
+    if named := setting(caller.environ, "CHECKPOINT_PROJECT_ROOT"):
+        return checked_root(named, "CHECKPOINT_PROJECT_ROOT"), []
+    offered, warnings = caller.client_root()
+    if offered:
+        return offered, warnings
+    if named := setting(caller.environ, "CLAUDE_PROJECT_DIR"):
+        return checked_root(named, "CLAUDE_PROJECT_DIR"), warnings
+    return working_directory(caller, warnings)
+
+
+class Call(Record):
+    """A call of a tool that reads, checked."""
+
+    values: JSON
+    own: Own
+    root: str
+    caller: Caller
+    warnings: list[str]
+
+
+def reading_call(arguments: JSON, schema: JSON, caller: Caller) -> Call:
+    """With defaults filled in. Raises ToolError naming every violation, or RootsNeeded."""
+    if problems := list(violations(arguments, schema)):
         raise ToolError("\n".join(problems))
-    defaults = {name: inner["default"] for name, inner in schema["properties"].items() if "default" in inner}
-    return defaults | {name: value for name, value in arguments.items() if value is not None}
+    values = {name: inner["default"] for name, inner in schema["properties"].items() if "default" in inner}
+    values |= {name: value for name, value in arguments.items() if value is not None}
+    own, warnings = own_session(values.get("session"), caller.environ)
+    root, more = project_root(values.get("projectRoot"), caller)
+    return Call(values, own, root, caller, warnings + more)
 
 
 def bounded(warnings: Iterable[str]) -> list[str]:
@@ -2450,6 +2457,35 @@ class Facts(Record):
     omitted: int  # how many there are more
 
 
+def take(old: Any, new: Any) -> Any:
+    return old if new is None else new
+
+
+def append(old: list[Any] | None, new: list[Any] | None) -> list[Any]:
+    """Old and new items; an empty list that was given empties."""
+    return [] if new == [] else (old or []) + (new or [])
+
+
+def update_tasks(old: list[JSON] | None, new: list[JSON] | None) -> list[JSON]:
+    """Tasks are the same where their descriptions are: updated in place; the others are appended."""
+    tasks: dict[str, JSON] = {}
+    for task in append(old, new):
+        tasks[task["description"]] = tasks.get(task["description"], {}) | task
+    return list(tasks.values())
+
+
+# How a merge makes a field of what was recorded and what is given. A replace is a merge with nothing.
+MERGE_RULES: dict[str, Callable[[Any, Any], Any]] = {
+    "goal": take,
+    "tasks": update_tasks,
+    "summary": take,
+    "nextSteps": take,
+    "decisions": lambda old, new: list(dict.fromkeys(append(old, new))),
+    "recentCommands": append,
+}
+CONTENT_FIELDS = (*MERGE_RULES, "modifiedFiles")
+
+
 def save_request(arguments: JSON, caller: Caller) -> Request:
     """Raises ToolError naming every violation at once, or RootsNeeded."""
     mending: Mending = Counter()
@@ -2460,29 +2496,28 @@ def save_request(arguments: JSON, caller: Caller) -> Request:
     root, more = attempt(problems, ("", []), project_root, string_in(values, "projectRoot"), caller)
     if problems:
         raise ToolError("Nothing was saved.\n" + "\n".join(problems))
-    unknown = [excerpt(name) for name in arguments if name not in SAVE_INPUT["properties"]]
+    unknown = [excerpt(name) for name in arguments if name not in SAVE_FIELDS]
     if unknown:
         more = [*more, f"Unknown field(s) were ignored: {', '.join(unknown[:5])}."]
     selector = own.selector or new_uuid()
-    content = {name: value for name, value in values.items() if name in (*MERGE_RULES, "modifiedFiles")}
-    mode = values.get("mode", "replace")
-    resumed = values.get("resumedFrom")
+    content = {name: value for name, value in values.items() if name in CONTENT_FIELDS}
+    mode, resumed = values.get("mode", "replace"), values.get("resumedFrom")
     return Request(content, mode, resumed, selector, own.source, root, warnings + more, mending)
+
+
+def string_in(values: JSON, name: str) -> str | None:
+    return values[name] if isinstance(values.get(name), str) else None
 
 
 def save_problems(values: JSON) -> Iterator[str]:
     if "goal" not in values:
         yield "goal: is missing; send a string that says what this session is for."
     for name, value in values.items():
-        if problem := first_problem(value, SAVE_INPUT["properties"][name], without=("maxLength", "maxItems")):
+        if problem := first_problem(value, SAVE_FIELDS[name], without=("maxLength", "maxItems")):
             yield f"{name}: {problem}."
     resumed = string_in(values, "resumedFrom")
     if resumed is not None and not is_selector(resumed):
         yield f"resumedFrom: {excerpt(resumed)} is no selector; send one that the list shows, or leave it out."
-
-
-def string_in(values: JSON, name: str) -> str | None:
-    return values[name] if isinstance(values.get(name), str) else None
 
 
 def attempt(problems: list[str], fallback: Any, find: Callable[..., Any], *arguments: Any) -> Any:
@@ -2496,8 +2531,10 @@ def attempt(problems: list[str], fallback: Any, find: Callable[..., Any], *argum
 
 def new_uuid() -> str:
     """A random UUID (RFC 9562, version 4), without the price of the uuid module."""
-    number = int.from_bytes(os.urandom(16), "big") & ~(0xF << 76) & ~(0x3 << 62) | 0x4 << 76 | 0x2 << 62
-    digits = f"{number:032x}"
+    octets = bytearray(os.urandom(16))
+    octets[6] = octets[6] & 0x0F | 0x40  # the version
+    octets[8] = octets[8] & 0x3F | 0x80  # the variant
+    digits = octets.hex()
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
@@ -2507,7 +2544,7 @@ def save_session_checkpoint(arguments: JSON, caller: Caller) -> JSON:
     facts = fresh_files(request, state_at_save(request, caller.environ))
     path = os.path.join(checkpoint_folder(request.root, selector), file_name(selector))
     try:
-        with make_folder(os.path.dirname(path)) as folder, Lock(folder, lock_name(selector)):
+        with make_folder(os.path.dirname(path)) as folder, Lock(folder, own_prefix(selector) + "lock"):
             saved, size = save_locked(folder, request, facts)
     except OSError as error:
         cause = error.strerror or type(error).__name__
@@ -2515,17 +2552,21 @@ def save_session_checkpoint(arguments: JSON, caller: Caller) -> JSON:
     return saved_answer(saved, size, path, request, caller)
 
 
-def lock_name(selector: str) -> str:
-    return f"{SHARED_FILE}.lock" if selector == SHARED else ".lock"
+def is_ignored(git: Git, selector: str) -> bool:
+    """Whether git ignores the checkpoint; its directory hides itself, or will once it is made."""
+    folder = os.path.join(git.root, SESSIONS_FOLDER)
+    if selector != SHARED and (exists(os.path.join(folder, ".gitignore")) or not exists(folder)):
+        return True
+    (answer,) = run_git(git, ["check-ignore", "-q", "--", file_below_root(selector)])
+    return answer.status != 1
 
 
 def state_at_save(request: Request, environ: Mapping[str, str]) -> GitState:
     """Git's snapshot, and a warning where git will not ignore the checkpoint."""
-    file = file_below_root(request.selector)
-    git = Git(request.root, environ, time.monotonic() + GIT_SECONDS)
+    git = git_in(request.root, environ)
     try:
         state = git_state(git)
-        if not (is_hidden(request.root, request.selector) or is_ignored(git, file)):
+        if not is_ignored(git, request.selector):
             request.warnings.append(f"The checkpoint is not git-ignored: add {IGNORED} to .gitignore.")
     except GitFailure as error:
         request.warnings.extend([f"No facts from git: {error}."] if str(error) else [])
@@ -2535,20 +2576,9 @@ def state_at_save(request: Request, environ: Mapping[str, str]) -> GitState:
     return state
 
 
-def is_hidden(root: str, selector: str) -> bool:
-    """Whether the directory of checkpoints hides itself from git, or will once it is made."""
-    folder = os.path.join(root, SESSIONS_FOLDER)
-    return selector != SHARED and (exists(os.path.join(folder, ".gitignore")) or not exists(folder))
-
-
-def is_ignored(git: Git, file: str) -> bool:
-    (answer,) = run_git(git, ["check-ignore", "-q", "--", file])
-    return answer.status != 1
-
-
 def fresh_files(request: Request, state: GitState) -> Facts:
     """The files that the agent names, and git's others: tracked before untracked, in path order."""
-    limits = SAVE_INPUT["properties"]["modifiedFiles"]
+    limits = SAVE_FIELDS["modifiedFiles"]
     notes: dict[str, str | None] = {}
     for item in request.content.get("modifiedFiles") or ():
         short = cut(item["path"], limits["items"]["properties"]["path"]["maxLength"])
@@ -2585,13 +2615,12 @@ def relative_path(path: str, root: str) -> str | None:
     if "\0" in path:
         return None
     parent, name = os.path.split(os.path.normpath(os.path.join(root, path)))
-    parent = os.path.realpath(to_system(parent))
-    parent = parent if isinstance(parent, str) else git_text(parent)
+    parent = from_system(os.path.realpath(to_system(parent)))
     try:
-        inside = os.path.relpath(to_system(os.path.join(parent, name)), to_system(root))
+        inside = from_system(os.path.relpath(to_system(os.path.join(parent, name)), to_system(root)))
     except ValueError:  # another drive
         return None
-    inside = inside.replace(os.sep, "/") if isinstance(inside, str) else git_text(inside)
+    inside = inside.replace(os.sep, "/")
     return inside if path_parts(inside) else None
 
 
@@ -2599,7 +2628,7 @@ def save_locked(folder: Folder, request: Request, facts: Facts) -> tuple[JSON, i
     """The read, merge and write of a save, under the lock: the record and its size in bytes."""
     selector = request.selector
     refuse_twin(folder, selector)
-    remove_leftovers(folder, f"{SHARED_FILE}." if selector == SHARED else ".")
+    remove_leftovers(folder, own_prefix(selector))
     if selector != SHARED:
         ignore_in_git(folder)
     main, backup = current_checkpoint(folder, request)
@@ -2609,7 +2638,7 @@ def save_locked(folder: Folder, request: Request, facts: Facts) -> tuple[JSON, i
         request.warnings.append("This session had no checkpoint to merge with; this one holds only what was given.")
     saved = new_record(request, facts, current, base)
     data = fitted(saved, request.mending)
-    write_checkpoint(folder, file_name(selector), data, keep_current=main is not None)
+    replace_file(folder, file_name(selector), data, keep_current=main is not None)
     return saved, len(data)
 
 
@@ -2651,41 +2680,9 @@ def resumed_checkpoint(request: Request, selector: str) -> JSON | None:
     return None
 
 
-def take(old: Any, new: Any) -> Any:
-    return old if new is None else new
-
-
-def append(old: list[Any] | None, new: list[Any] | None) -> list[Any]:
-    """Old and new items; an empty list that was given empties."""
-    return [] if new == [] else (old or []) + (new or [])
-
-
-def append_unique(old: list[str] | None, new: list[str] | None) -> list[str]:
-    return list(dict.fromkeys(append(old, new)))
-
-
-def update_tasks(old: list[JSON] | None, new: list[JSON] | None) -> list[JSON]:
-    """Tasks are the same where their descriptions are: updated in place; the others are appended."""
-    tasks: dict[str, JSON] = {}
-    for task in append(old, new):
-        tasks[task["description"]] = tasks.get(task["description"], {}) | task
-    return list(tasks.values())
-
-
-# How a merge makes a field of what was recorded and what is given. A replace is a merge with nothing.
-MERGE_RULES: dict[str, Callable[[Any, Any], Any]] = {
-    "goal": take,
-    "tasks": update_tasks,
-    "summary": take,
-    "nextSteps": take,
-    "decisions": append_unique,
-    "recentCommands": append,
-}
-
-
 def content_of(checkpoint: JSON) -> JSON:
     """The free part of a checkpoint, in the fields of a save."""
-    content = {name: checkpoint[name] for name in (*MERGE_RULES, "modifiedFiles") if checkpoint.get(name)}
+    content = {name: checkpoint[name] for name in CONTENT_FIELDS if checkpoint.get(name)}
     return content | {"goal": checkpoint["goal"]["primary"], "tasks": checkpoint["goal"].get("tasks") or []}
 
 
@@ -2722,46 +2719,49 @@ def new_record(request: Request, facts: Facts, current: JSON | None, base: JSON 
     if request.mode == "replace":
         warn_of_unfinished(current, content["tasks"], request)
     before = start.get("meta") or {}
+    redactions, truncated = (before.get("redactions") or 0) + struck, bool(before.get("truncated"))
     return envelope(request, facts.state, current, base, start, now) | {
-        "goal": unknown_members(start.get("goal"), CHECKPOINT["properties"]["goal"])
-        | {"primary": content["goal"], "tasks": content["tasks"]},
+        "goal": renewed(start, "goal", {"primary": content["goal"], "tasks": content["tasks"]}),
         "summary": content["summary"] or "",
         "nextSteps": content["nextSteps"] or [],
         "decisions": content["decisions"],
         "modifiedFiles": content["modifiedFiles"],
         "recentCommands": content["recentCommands"],
-        "meta": unknown_members(before, CHECKPOINT["properties"]["meta"])
-        | {"redactions": (before.get("redactions") or 0) + struck, "truncated": bool(before.get("truncated"))},
+        "meta": renewed(start, "meta", {"redactions": redactions, "truncated": truncated}),
     }
-
-
-def envelope(request: Request, state: GitState, current: JSON | None, base: JSON | None, start: JSON, now: str) -> JSON:
-    """What a checkpoint says about itself; members that this version does not know are carried along."""
-    shape = CHECKPOINT["properties"]
-    own = start if start is current else None
-    lineage = current.get("resumedFrom") if current else request.resumed if base else None
-    shared = request.selector == SHARED
-    git = {"branch": state.branch, "head": state.head, "dirty": bool(state.entries)} if state.head else None
-    return (
-        {
-            "version": CHECKPOINT_VERSION,
-            "id": (own or {}).get("id") or new_uuid(),
-            "createdAt": (own or {}).get("createdAt") or now,
-            "updatedAt": now,
-            "generator": {"name": "session-checkpoint", "version": __version__},
-            "project": unknown_members(start.get("project"), shape["project"])
-            | {"name": os.path.basename(request.root) or "root"},
-        }
-        | ({} if shared else {"sessionId": request.selector})
-        | ({"resumedFrom": lineage} if lineage else {})
-        | {"git": git and unknown_members(start.get("git"), shape["git"]) | git}
-        | unknown_members(start, CHECKPOINT)
-    )
 
 
 def unknown_members(value: JSON | None, schema: JSON) -> JSON:
     """What a later version, or somebody else, added to an object."""
     return {name: member for name, member in (value or {}).items() if name not in schema["properties"]}
+
+
+def renewed(start: JSON, name: str, members: JSON) -> JSON:
+    """An object of the checkpoint with new members; those that this version does not know stay."""
+    return unknown_members(start.get(name), CHECKPOINT["properties"][name]) | members
+
+
+def envelope(request: Request, state: GitState, current: JSON | None, base: JSON | None, start: JSON, now: str) -> JSON:
+    """What a checkpoint says about itself; members that this version does not know are carried along."""
+    own = start if start is current else {}
+    lineage = request.resumed if base else None
+    if current:
+        lineage = current.get("resumedFrom")
+    told: JSON = {
+        "version": CHECKPOINT_VERSION,
+        "id": own.get("id") or new_uuid(),
+        "createdAt": own.get("createdAt") or now,
+        "updatedAt": now,
+        "generator": dict(PROGRAM),
+        "project": renewed(start, "project", {"name": os.path.basename(request.root) or "root"}),
+    }
+    if request.selector != SHARED:
+        told["sessionId"] = request.selector
+    if lineage:
+        told["resumedFrom"] = lineage
+    git = {"branch": state.branch, "head": state.head, "dirty": bool(state.entries)}
+    told["git"] = renewed(start, "git", git) if state.head else None
+    return told | unknown_members(start, CHECKPOINT)
 
 
 def merged_files(facts: Facts, carried: list[JSON], request: Request) -> list[JSON]:
@@ -2791,6 +2791,19 @@ def carried_file(file: JSON, state: GitState, request: Request) -> JSON | None:
     return kept | {"status": "D" if held is None else "M", "source": "agent"} | known_content(held)
 
 
+def is_done(item: Any) -> bool:
+    return isinstance(item, dict) and item.get("status") == "done"
+
+
+def drop(items: list[Any], is_least: Callable[[Any], bool] = lambda item: True, last: bool = False) -> bool:
+    """Drops the first item that is_least, or the last such; whether there was one."""
+    for index in reversed(range(len(items))) if last else range(len(items)):
+        if is_least(items[index]):
+            del items[index]
+            return True
+    return False
+
+
 def finish_content(content: JSON, omitted: int, mending: Mending) -> None:
     """Fills in what the call left open, and drops what overflows the limits, least important first.
 
@@ -2799,21 +2812,15 @@ def finish_content(content: JSON, omitted: int, mending: Mending) -> None:
         if task.get("status") is None:
             task["status"] = "pending"
             mending["tasks", "status"] += 1
-    most = {name: schema["maxItems"] for name, schema in SAVE_INPUT["properties"].items() if "maxItems" in schema}
+    most = {name: schema["maxItems"] for name, schema in SAVE_FIELDS.items() if "maxItems" in schema}
     for field in ("tasks", "decisions", "recentCommands"):
         while len(content[field]) > most[field]:
-            drop_least(content[field])
+            drop(content[field], is_done) or drop(content[field])
             mending[field, "dropped"] += 1
     extra = max(0, len(content["modifiedFiles"]) - most["modifiedFiles"])
     del content["modifiedFiles"][most["modifiedFiles"] :]
     if extra or omitted:
         mending["modifiedFiles", "omitted"] += extra + omitted
-
-
-def drop_least(items: list[Any]) -> None:
-    """Drops the oldest task that is done, else the oldest item."""
-    done = (index for index, item in enumerate(items) if isinstance(item, dict) and item.get("status") == "done")
-    del items[next(done, 0)]
 
 
 def warn_of_unfinished(current: JSON | None, tasks: list[JSON], request: Request) -> None:
@@ -2829,17 +2836,17 @@ def fitted(checkpoint: JSON, mending: Mending) -> bytes:
     """The file's bytes, after what matters least is dropped until they are within their limit."""
     files = checkpoint["modifiedFiles"]
     steps: tuple[tuple[str, str, Callable[[], bool]], ...] = (
-        ("recentCommands", "dropped", lambda: drop_where(checkpoint["recentCommands"], lambda _: True)),
-        ("modifiedFiles", "omitted", lambda: drop_where(files, lambda file: not file.get("note"), last=True)),
-        ("modifiedFiles", "omitted", lambda: drop_where(files, lambda _: True, last=True)),
-        ("tasks", "dropped", lambda: drop_where(checkpoint["goal"]["tasks"], lambda task: task["status"] == "done")),
-        ("decisions", "dropped", lambda: drop_where(checkpoint["decisions"], lambda _: True)),
+        ("recentCommands", "dropped", lambda: drop(checkpoint["recentCommands"])),
+        ("modifiedFiles", "omitted", lambda: drop(files, lambda file: not file.get("note"), last=True)),
+        ("modifiedFiles", "omitted", lambda: drop(files, last=True)),
+        ("tasks", "dropped", lambda: drop(checkpoint["goal"]["tasks"], is_done)),
+        ("decisions", "dropped", lambda: drop(checkpoint["decisions"])),
         ("checkpoint", "stripped", lambda: strip_unknown(checkpoint, CHECKPOINT)),
         ("checkpoint", "halved", lambda: halve_longest(checkpoint)),
     )
     data = file_bytes(checkpoint, mending)
-    for field, kind, drop in steps:
-        while len(data) > CHECKPOINT_BYTES and drop():
+    for field, kind, lessen in steps:
+        while len(data) > CHECKPOINT_BYTES and lessen():
             mending[field, kind] += 1
             data = file_bytes(checkpoint, mending)
     return data
@@ -2855,15 +2862,6 @@ def file_bytes(checkpoint: JSON, mending: Mending) -> bytes:
         checkpoint["meta"]["filesOmitted"] = mending["modifiedFiles", "omitted"]
     text = json.dumps(checkpoint, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
     return text.encode("utf-8", "backslashreplace")
-
-
-def drop_where(items: list[Any], is_least: Callable[[Any], bool], last: bool = False) -> bool:
-    order = range(len(items) - 1, -1, -1) if last else range(len(items))
-    index = next((index for index in order if is_least(items[index])), None)
-    if index is None:
-        return False
-    del items[index]
-    return True
 
 
 def strip_unknown(value: Any, schema: JSON) -> bool:
@@ -2904,7 +2902,8 @@ def saved_answer(checkpoint: JSON, size: int, path: str, request: Request, calle
     }
     git = checkpoint["git"]
     place = f" on {shown(git['branch']) if git['branch'] else 'detached HEAD '}@{git['head'][:9]}" if git else ""
-    warnings = bounded([*request.warnings, *mending_warnings(request.mending)])
+    mended = [f"{field}: {MENDED[kind].format(n=n)}." for (field, kind), n in request.mending.items()]
+    warnings = bounded([*request.warnings, *mended])
     lines = [
         f"Checkpoint saved to {shown_path(path)} ({size} bytes, {request.mode}).",
         f"{counts['tasks']} task(s), {counts['modifiedFiles']} file(s), {counts['recentCommands']} command(s){place}.",
@@ -2914,8 +2913,8 @@ def saved_answer(checkpoint: JSON, size: int, path: str, request: Request, calle
     elif request.source in ("argument", "minted"):
         lines.append(f'Pass session: "{request.selector}" in every later call of this conversation.')
     text = "\n".join(lines + warning_lines(warnings))
-    answer = {"text": text, "path": shown_path(path), "bytes": size, "mode": request.mode, "counts": counts}
-    answer["warnings"] = warnings
+    answer = {"text": text, "path": shown_path(path), "bytes": size, "mode": request.mode}
+    answer |= {"counts": counts, "warnings": warnings}
     return answer if request.source is None else answer | {"session": request.selector, "sessionSource": request.source}
 
 
@@ -2932,7 +2931,7 @@ class Present(Record):
 
 
 def present_state(root: str, environ: Mapping[str, str], found: Found) -> Present:
-    git = Git(root, environ, time.monotonic() + GIT_SECONDS)
+    git = git_in(root, environ)
     head = (found.record.get("git") or {}).get("head")
     unknown = Commits(None, False, None)
     try:
@@ -3004,12 +3003,13 @@ def drift_answer(drift: Drift) -> JSON:
         "changedSince": kept,
     }
     deleted = [path for path in kept if drift.changes[path] == "deleted"]
-    return (
-        answer
-        | ({"changedOmitted": len(changed) - len(kept)} if len(kept) < len(changed) else {})
-        | ({"deleted": deleted} if deleted else {})
-        | ({"headUnreachable": True} if drift.unreachable else {})
-    )
+    if len(kept) < len(changed):
+        answer["changedOmitted"] = len(changed) - len(kept)
+    if deleted:
+        answer["deleted"] = deleted
+    if drift.unreachable:
+        answer["headUnreachable"] = True
+    return answer
 
 
 def resumable(selectors: Iterable[str], environ: Mapping[str, str]) -> set[str]:
@@ -3027,7 +3027,7 @@ def resumable(selectors: Iterable[str], environ: Mapping[str, str]) -> set[str]:
             names = os.listdir(os.path.join(projects, folder))
         except OSError:
             continue
-        found |= wanted & {git_text(os.fsencode(name)).removesuffix(".jsonl") for name in names}
+        found |= wanted & {from_system(name).removesuffix(".jsonl") for name in names}
     return found
 
 
@@ -3035,20 +3035,18 @@ TRACKED = "git tracks this checkpoint: it came with the repository, not from a s
 
 
 def load_session_checkpoint(arguments: JSON, caller: Caller) -> JSON:
-    values = checked(arguments, LOAD_INPUT)
-    own, warnings = own_session(values.get("session"), caller.environ)
-    root, more = project_root(values.get("projectRoot"), caller)
-    warnings += more
-    selector = values.get("checkpoint", own.selector)
+    call = reading_call(arguments, LOAD_INPUT, caller)
+    selector = call.values.get("checkpoint", call.own.selector)
     try:
-        found = look_up(root, selector) if selector and is_selector(selector) else None
+        found = look_up(call.root, selector) if selector and is_selector(selector) else None
     except Unreadable as error:
         raise ToolError(f"Checkpoint {selector} can't be loaded: {error}.") from None
     if found:
-        return loaded_answer(found, values["format"], own, root, warnings, caller)
-    if "checkpoint" in values:
-        raise ToolError(f"There is no checkpoint {excerpt(selector)} in {shown_path(root)}. {selectors_text(root)}")
-    return candidates_answer(own, root, warnings, caller)
+        return loaded_answer(found, call)
+    if "checkpoint" in call.values:
+        where = f"{shown_path(call.root)}. {selectors_text(call.root)}"
+        raise ToolError(f"There is no checkpoint {excerpt(selector)} in {where}")
+    return candidates_answer(call)
 
 
 def selectors_text(root: str) -> str:
@@ -3059,13 +3057,13 @@ def selectors_text(root: str) -> str:
     return f"There are: {', '.join(known[:SELECTORS_NAMED])}{more}."
 
 
-def loaded_answer(found: Found, form: str, own: Own, root: str, warnings: list[str], caller: Caller) -> JSON:
-    checkpoint, now = found.record, time.time()
-    present = present_state(root, caller.environ, found)
-    drift = drift_since(checkpoint, root, present)
+def loaded_answer(found: Found, call: Call) -> JSON:
+    checkpoint, now, environ = found.record, time.time(), call.caller.environ
+    present = present_state(call.root, environ, found)
+    drift = drift_since(checkpoint, call.root, present)
     tracked = [TRACKED] if present.state and present.state.tracked else []
-    warnings = bounded([*tracked, *found.warnings, *warnings, *drift_warnings(checkpoint, present, drift)])
-    hint = resume_hint(found.selector, own, root)
+    warnings = bounded([*tracked, *found.warnings, *call.warnings, *drift_warnings(checkpoint, present, drift)])
+    hint = resume_hint(found.selector, call)
     answer = {
         "found": True,
         "path": shown_path(found.path),
@@ -3073,13 +3071,14 @@ def loaded_answer(found: Found, form: str, own: Own, root: str, warnings: list[s
         "updatedAt": checkpoint["updatedAt"],
         "drift": drift_answer(drift),
         "warnings": warnings,
-    } | ({"resumeHint": hint} if hint and not caller.person else {})
-    if form == "full":
+    } | ({"resumeHint": hint} if hint and not call.caller.person else {})
+    if call.values["format"] == "full":
         return {"text": title(checkpoint, now)} | answer | {"checkpoint": checkpoint}
-    foreign = hint or f"This is the checkpoint of session {found.selector}, not of this one."
-    first = "" if caller.person or found.selector == own.selector else foreign
+    first = ""
+    if not call.caller.person and found.selector != call.own.selector:
+        first = hint or f"This is the checkpoint of session {found.selector}, not of this one."
     notes = warning_lines(warnings)
-    if found.selector in resumable([found.selector], caller.environ):
+    if found.selector in resumable([found.selector], environ):
         notes.append(f"The conversation itself can be resumed: `claude --resume {found.selector}`")
     for size in BRIEF_SIZES:
         sized = {"text": brief(checkpoint, drift, now, first, notes, size)} | answer
@@ -3088,9 +3087,10 @@ def loaded_answer(found: Found, form: str, own: Own, root: str, warnings: list[s
     return sized
 
 
-def resume_hint(selector: str, own: Own, root: str) -> str:
+def resume_hint(selector: str, call: Call) -> str:
     """What to do with another session's checkpoint; nothing where this session already has its own."""
-    if selector == own.selector or (own.selector and own.selector in selectors(root)):
+    own = call.own.selector
+    if selector == own or (own and own in selectors(call.root)):
         return ""
     return (
         f"This checkpoint is of session {selector}, not of this one. To go on from it, pass "
@@ -3107,26 +3107,28 @@ class Listed(Record):
     warnings: list[str]
 
 
+class Listing(Record):
+    chosen: list[Listed]
+    total: int  # of all checkpoints
+    warnings: list[str]  # of the call, and about those chosen
+
+
 def glances(root: str) -> list[tuple[str, str, JSON | None]]:
     """Every checkpoint as (stamp, selector, unchecked content), newest last; an unreadable one without the first.
 
     A project may have thousands, of which few are shown: only these are checked."""
+    known = selectors(root)
     found: list[tuple[str, str, JSON | None]] = []
-    for path in (os.path.join(root, SESSIONS_FOLDER), root):
-        folder = open_folder(path)
-        if folder:
+    for shared in (False, True):
+        group = [selector for selector in known if (selector == SHARED) == shared]
+        if group and (folder := open_folder(checkpoint_folder(root, group[0]))):
             with folder:
-                for selector in selectors_in(folder.names()) if path != root else shared_in(folder):
-                    found.append(glance(folder, selector))
+                found += [glance(folder, selector) for selector in group]
     return sorted(found, key=by_stamp)
 
 
 def by_stamp(glance: tuple[str, str, JSON | None]) -> tuple[str, str]:
     return glance[:2]
-
-
-def shared_in(folder: Folder) -> list[str]:
-    return [SHARED] if any(folder.status(SHARED_FILE + end) for end in ("", BACKUP)) else []
 
 
 def glance(folder: Folder, selector: str) -> tuple[str, str, JSON | None]:
@@ -3154,44 +3156,45 @@ def sortable(stamp: Any) -> str:
     return "" if seconds is None else iso_time(seconds)
 
 
-def listing(root: str, own: Own, limit: int, caller: Caller) -> tuple[list[Listed], int, list[str]]:
-    """The newest checkpoints (limit 0: all), unreadable ones last; how many there are; warnings about those shown."""
-    pending, now = glances(root), time.time()
+def listing(call: Call, limit: int) -> Listing:
+    """The newest checkpoints (limit 0: all), unreadable ones last."""
+    pending, now = glances(call.root), time.time()
     total = len(pending)
     readable: list[Listed] = []
     unreadable: list[Listed] = []
     while pending and not (limit and len(readable) == limit):
         stamp, selector, content = pending.pop()
-        listed = listed_checkpoint(root, selector, content, own, now)
+        listed = listed_checkpoint(call, selector, content, now)
         if listed.stamp and listed.stamp != stamp:  # on a second look it was the backup's
             pending = sorted([*pending, (listed.stamp, selector, None)], key=by_stamp)
         else:
             (readable if listed.stamp else unreadable).append(listed)
     chosen = (readable + unreadable)[: limit or None]
-    conversations = resumable([listed.entry["selector"] for listed in chosen], caller.environ)
+    names = [listed.entry["selector"] for listed in chosen]
+    conversations = resumable(names, call.caller.environ)
     for listed in chosen:
         listed.entry["transcript"] = listed.entry["selector"] in conversations
-    shown_selectors = [listed.entry["selector"] for listed in chosen]
-    warnings = [warning for listed in chosen for warning in listed.warnings]
-    tracked = tracked_checkpoints(root, caller.environ, shown_selectors)
-    return chosen, total, warnings + [f"{selector}: {TRACKED}" for selector in tracked]
+    warnings = [*call.warnings, *(warning for listed in chosen for warning in listed.warnings)]
+    tracked = tracked_checkpoints(call.root, call.caller.environ, names)
+    return Listing(chosen, total, bounded([*warnings, *(f"{selector}: {TRACKED}" for selector in tracked)]))
 
 
-def listed_checkpoint(root: str, selector: str, content: JSON | None, own: Own, now: float) -> Listed:
+def listed_checkpoint(call: Call, selector: str, content: JSON | None, now: float) -> Listed:
+    unreadable = entry_of(selector, call.own)
     try:
         found = Found(selector, checked_checkpoint(content, selector), "", False, []) if content else None
     except Unreadable:
         found = None
     try:
-        found = found or look_up(root, selector)
+        found = found or look_up(call.root, selector)
     except (Unreadable, OSError) as error:
-        return Listed("", entry_of(selector, own), "", [f"{selector}: {error}."])
+        return Listed("", unreadable, "", [f"{selector}: {error}."])
     if found is None:
-        return Listed("", entry_of(selector, own), "", [f"{selector}: it is gone."])
+        return Listed("", unreadable, "", [f"{selector}: it is gone."])
     record = found.record
     tasks = record["goal"].get("tasks") or []
     done = sum(task["status"] == "done" for task in tasks)
-    entry = entry_of(selector, own) | {
+    entry = unreadable | {
         "goal": cut(one_line(record["goal"]["primary"]), 500),
         "updatedAt": record["updatedAt"],
         "age": age(now - (seconds_of(record["updatedAt"]) or 0.0)),
@@ -3204,25 +3207,17 @@ def listed_checkpoint(root: str, selector: str, content: JSON | None, own: Own, 
 
 
 def entry_of(selector: str, own: Own) -> JSON:
-    """A list's entry for a checkpoint that can't be read, and the start of any other."""
-    return {
-        "selector": selector,
-        "goal": "(unreadable)",
-        "updatedAt": "",
-        "age": "",
-        "branch": None,
-        "allTasksDone": False,
-        "isCurrentSession": selector == own.selector,
-        "fromBackup": False,
-        "transcript": False,
-    }
+    """A list's entry for a checkpoint that can't be read; of any other the start."""
+    nothing = {"goal": "(unreadable)", "updatedAt": "", "age": "", "branch": None, "allTasksDone": False}
+    place = {"isCurrentSession": selector == own.selector, "fromBackup": False, "transcript": False}
+    return {"selector": selector} | nothing | place
 
 
 def tracked_checkpoints(root: str, environ: Mapping[str, str], selectors: list[str]) -> list[str]:
     """Those of some checkpoints whose file is in the repository."""
     if not selectors or not is_in_repository(root):
         return []
-    git = Git(root, environ, time.monotonic() + GIT_SECONDS)
+    git = git_in(root, environ)
     try:
         (tracked,) = run_git(git, ["ls-files", "-z", "--", SESSIONS_FOLDER, SHARED_FILE])
     except GitFailure:
@@ -3256,51 +3251,36 @@ def list_text(head: str, chosen: list[Listed], total: int, tail: list[str]) -> s
     return "\n".join([head, *lines[:shown_lines], *more, *tail])
 
 
-def candidates_answer(own: Own, root: str, warnings: list[str], caller: Caller) -> JSON:
-    chosen, total, more = listing(root, own, CANDIDATES, caller)
-    warnings = bounded([*warnings, *more])
-    if not chosen:
-        lines = [f"There is no checkpoint in {shown_path(root)}: nothing to resume.", *warning_lines(warnings)]
-        return {"text": "\n".join(lines), "found": False, "warnings": warnings}
-    ask = (
-        f"Load one with: {caller.person}"
-        if caller.person
-        else "Ask the user which to resume, even if there is just one; then load it with its selector as checkpoint."
-    )
-    head = f"This session has no checkpoint, but {shown_path(root)} has {total}, newest first:"
+def list_answer(listing: Listing, head: str, frame: JSON, name: str, tail: list[str], is_whole: bool = False) -> JSON:
+    """A listing as an answer with the members of `frame`; its entries, as many as fit, are the member `name`."""
+    chosen, total = listing.chosen, listing.total
+    tail = [*tail, *warning_lines(listing.warnings)]
     while True:
-        answer = {
-            "text": list_text(head, chosen, total, [ask, *warning_lines(warnings)]),
-            "found": False,
-            "candidates": [listed.entry for listed in chosen],
-            "total": total,
-            "omitted": total - len(chosen),
-            "warnings": warnings,
-        }
-        if fits(answer) or not chosen:
+        entries = {name: [listed.entry for listed in chosen], "total": total, "omitted": total - len(chosen)}
+        answer = {"text": list_text(head, chosen, total, tail)} | frame | entries | {"warnings": listing.warnings}
+        if is_whole or fits(answer) or not chosen:
             return answer
-        chosen = chosen[:-1]
+        chosen = chosen[: -max(1, len(chosen) // 16)]
+
+
+def candidates_answer(call: Call) -> JSON:
+    found, place = listing(call, CANDIDATES), shown_path(call.root)
+    if not found.total:
+        lines = [f"There is no checkpoint in {place}: nothing to resume.", *warning_lines(found.warnings)]
+        return {"text": "\n".join(lines), "found": False, "warnings": found.warnings}
+    ask = "Ask the user which to resume, even if there is just one; then load it with its selector as checkpoint."
+    if call.caller.person:
+        ask = f"Load one with: {call.caller.person}"
+    head = f"This session has no checkpoint, but {place} has {found.total}, newest first:"
+    return list_answer(found, head, {"found": False}, "candidates", [ask])
 
 
 def list_session_checkpoints(arguments: JSON, caller: Caller) -> JSON:
-    values = checked(arguments, LIST_INPUT)
-    own, warnings = own_session(values.get("session"), caller.environ)
-    root, more = project_root(values.get("projectRoot"), caller)
-    chosen, total, others = listing(root, own, values["limit"], caller)
-    warnings = bounded([*warnings, *more, *others])
-    head = f"{total} checkpoint(s) in {shown_path(root)}{', newest first:' if total else '.'}"
-    while True:
-        answer = {
-            "text": list_text(head, chosen, total, warning_lines(warnings)),
-            "path": shown_path(root),
-            "entries": [listed.entry for listed in chosen],
-            "total": total,
-            "omitted": total - len(chosen),
-            "warnings": warnings,
-        }
-        if fits(answer) or not values["limit"] or not chosen:
-            return answer
-        chosen = chosen[: len(chosen) * 3 // 4]
+    call = reading_call(arguments, LIST_INPUT, caller)
+    limit, place = call.values["limit"], shown_path(call.root)
+    found = listing(call, limit)
+    head = f"{found.total} checkpoint(s) in {place}{', newest first:' if found.total else '.'}"
+    return list_answer(found, head, {"path": place}, "entries", [], is_whole=limit == 0)
 
 
 # ── 14. Tools ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -3384,10 +3364,15 @@ def import_what_tools_need() -> None:
 
 def run_tool(name: str, arguments: JSON, caller: Caller) -> JSON:
     """structuredContent of a tool's answer. Raises ToolError for what the caller or the machine is to blame for."""
+    return blaming_the_machine(lambda: dict(TOOLS[name].run(arguments, caller)))
+
+
+def blaming_the_machine(action: Callable[[], JSON]) -> JSON:
+    """What an action returns; trouble of the operating system becomes a ToolError."""
     try:
-        return dict(TOOLS[name].run(arguments, caller))
+        return action()
     except OSError as error:
-        where = shown_path(git_text(os.fsencode(error.filename))) if error.filename else "the project"
+        where = shown_path(from_system(error.filename)) if error.filename else "the project"
         raise ToolError(f"Could not read {where}: {error.strerror or type(error).__name__}.") from None
 
 
@@ -3401,13 +3386,13 @@ BATCH_REVISION = "2025-03-26"
 MODERN_REVISIONS = ("2026-07-28",)
 ENVELOPE = "io.modelcontextprotocol/"
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+NEED_A_SESSION = ("tools/list", "tools/call", "server/discover", "subscriptions/listen")
 CACHE_MILLISECONDS = 3_600_000
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 UNSUPPORTED_VERSION = -32022
 
-SERVER_NAME = {"name": "session-checkpoint", "version": __version__}
-SERVER_INFO = SERVER_NAME | {"title": "Session checkpoint"}
+SERVER_INFO = PROGRAM | {"title": "Session checkpoint"}
 
 
 class ClientGone(Exception):
@@ -3429,10 +3414,6 @@ def tool_list() -> list[JSON]:
     ]
 
 
-def answer_of(identity: Any, result: JSON) -> JSON:
-    return {"jsonrpc": "2.0", "id": identity, "result": result}
-
-
 def error_of(identity: Any, error: ProtocolError) -> JSON:
     data = {"data": error.data} if error.data else {}
     return {"jsonrpc": "2.0", "id": identity, "error": {"code": error.code, "message": error.message} | data}
@@ -3443,12 +3424,13 @@ def valid_id(value: Any) -> Any:
     return value if isinstance(value, str) or TYPES["integer"](value) else None
 
 
-def is_response(message: Any) -> bool:
-    return isinstance(message, dict) and "method" not in message and ("result" in message or "error" in message)
-
-
-def is_notification(message: Any) -> bool:
-    return isinstance(message, dict) and isinstance(message.get("method"), str) and "id" not in message
+def is_one_way(message: Any) -> bool:
+    """Whether it is a notification or a response: neither gets an answer, however malformed."""
+    if not isinstance(message, dict):
+        return False
+    if "method" in message:
+        return isinstance(message["method"], str) and "id" not in message
+    return "result" in message or "error" in message
 
 
 def check_request(message: Any) -> None:
@@ -3462,16 +3444,14 @@ def check_request(message: Any) -> None:
         raise ProtocolError(INVALID_PARAMS, "params must be an object.")
 
 
-def envelope_of(params: JSON) -> JSON | None:
+def checked_envelope(params: JSON) -> JSON | None:
     """The modern envelope of a request; None where it has none, so that it belongs to the legacy era."""
     meta = params.get("_meta", {})
     if not isinstance(meta, dict):
         raise ProtocolError(INVALID_PARAMS, "_meta must be an object.")
     marks = (f"{ENVELOPE}protocolVersion", f"{ENVELOPE}clientCapabilities")
-    return meta if any(mark in meta for mark in marks) else None
-
-
-def check_envelope(meta: JSON) -> None:
+    if not any(mark in meta for mark in marks):
+        return None
     version = meta.get(f"{ENVELOPE}protocolVersion")
     if isinstance(version, str) and version not in MODERN_REVISIONS:
         served = {"supported": list(MODERN_REVISIONS), "requested": cut(version, 100)}
@@ -3483,6 +3463,7 @@ def check_envelope(meta: JSON) -> None:
             raise ProtocolError(INVALID_PARAMS, f"_meta {ENVELOPE}{name} is missing or of the wrong type.")
     if meta.get(f"{ENVELOPE}logLevel", "info") not in LOG_LEVELS:
         raise ProtocolError(INVALID_PARAMS, f"_meta {ENVELOPE}logLevel must be one of {', '.join(LOG_LEVELS)}.")
+    return meta
 
 
 def called_tool(params: JSON) -> tuple[str, JSON]:
@@ -3527,7 +3508,9 @@ def path_of_uri(uri: Any, windows: bool = os.name == "nt") -> str | None:
         host = ""
     if "\0" in path or not path.startswith("/"):
         return None
-    return windows_path(host, path) if windows else None if host else path.rstrip("/") or "/"
+    if windows:
+        return windows_path(host, path)
+    return None if host else path.rstrip("/") or "/"
 
 
 def windows_path(host: str, path: str) -> str | None:
@@ -3641,6 +3624,29 @@ def guarded(action: Callable[[], Any]) -> Any:
         raise ProtocolError(INTERNAL_ERROR, "Internal error") from None
 
 
+def is_call(message: Any) -> bool:
+    is_named = isinstance(message, dict) and message.get("method") == "tools/call"
+    return is_named and valid_id(message.get("id")) is not None
+
+
+def modern_root(params: JSON, envelope: JSON) -> Callable[[], tuple[str | None, list[str]]]:
+    """How a modern call learns the client's root: from the request alone, or by asking for it."""
+    responses = params.get("inputResponses", {})
+    answer = responses.get("roots", {"roots": []}) if isinstance(responses, dict) else None
+    if not isinstance(answer, dict) or not isinstance(answer.get("roots"), list):
+        raise ProtocolError(INVALID_PARAMS, 'inputResponses must look like {"roots": {"roots": [{"uri": "file:///x"}]}}.')
+    offers_roots = isinstance(envelope[f"{ENVELOPE}clientCapabilities"].get("roots"), dict)
+
+    def root() -> tuple[str | None, list[str]]:
+        if "roots" in responses:
+            return offered_root(answer)
+        if offers_roots:
+            raise RootsNeeded
+        return None, []
+
+    return root
+
+
 class Server:
     """One connection: what was agreed on with the client, and the worker that runs its tool calls in turn."""
 
@@ -3680,13 +3686,13 @@ class Server:
             return
         is_batch = self.revision == BATCH_REVISION and isinstance(message, list) and bool(message)
         calls = [member["id"] for member in (message if is_batch else [message]) if is_call(member)]
-        if calls and self.has_worker():
+        if calls and self.ensure_worker():
             self.cancelled.difference_update(calls)
             self.pending.update(calls)
             self.calls.put((message, is_batch, calls))
         else:
             self.answer(message, is_batch)
-            self.has_worker()
+            self.ensure_worker()
 
     def answer(self, message: Any, is_batch: bool) -> None:
         replies = [self.reply(member, is_batch) for member in (message if is_batch else [message])]
@@ -3705,7 +3711,7 @@ class Server:
     def reply(self, message: Any, in_batch: bool) -> JSON | None:
         """The answer to one message; None where there is none to give."""
         identity = message.get("id") if isinstance(message, dict) else None
-        wants_none = is_response(message) or is_notification(message)
+        wants_none = is_one_way(message)
         try:
             if wants_none:
                 guarded(lambda: self.take_in(message))
@@ -3715,10 +3721,10 @@ class Server:
         except ProtocolError as error:
             return None if wants_none else error_of(valid_id(identity), error)
         is_answered = result is not None and not (is_call(message) and identity in self.cancelled)
-        return answer_of(identity, result) if is_answered else None
+        return {"jsonrpc": "2.0", "id": identity, "result": result} if is_answered else None
 
     def take_in(self, message: JSON) -> None:
-        """A notification or a response; neither gets an answer, however malformed."""
+        """Heeds a notification or a response."""
         method, params = message.get("method"), message.get("params")
         if method == "notifications/cancelled" and isinstance(params, dict):
             identity = valid_id(params.get("requestId"))
@@ -3738,9 +3744,8 @@ class Server:
         method, params = request["method"], request.get("params", {})
         if is_call(request) and request["id"] in self.cancelled:
             return None
-        envelope = envelope_of(params)
+        envelope = checked_envelope(params)
         if envelope is not None:
-            check_envelope(envelope)
             return self.modern_result(method, params, envelope, request["id"])
         if self.revision is None and method in NEED_A_SESSION:
             needed = f"an initialize before it, or the envelope of {MODERN_REVISIONS[-1]}"
@@ -3780,7 +3785,7 @@ class Server:
         return self.roots.first() if self.offers_roots and self.roots else (None, [])
 
     def modern_result(self, method: str, params: JSON, envelope: JSON, identity: Any) -> JSON | None:
-        complete = {"resultType": "complete", "_meta": {f"{ENVELOPE}serverInfo": SERVER_NAME}}
+        complete = {"resultType": "complete", "_meta": {f"{ENVELOPE}serverInfo": PROGRAM}}
         cached = complete | {"ttlMs": CACHE_MILLISECONDS, "cacheScope": "public"}
         if method == "server/discover":
             served = {"supportedVersions": list(MODERN_REVISIONS), "capabilities": {"tools": {}}}
@@ -3802,8 +3807,8 @@ class Server:
 
     # — the worker —
 
-    def has_worker(self) -> bool:
-        """Starts the worker; after the first answer, so that neither threads nor the tools' imports delay it."""
+    def ensure_worker(self) -> bool:
+        """Whether the worker runs; it starts after the first answer, so that neither threads nor imports delay that."""
         if self.worker is None:
             try:
                 guarded(self.start_worker)
@@ -3852,53 +3857,6 @@ class Server:
             process.end()
 
 
-NEED_A_SESSION = ("tools/list", "tools/call", "server/discover", "subscriptions/listen")
-
-
-def is_call(message: Any) -> bool:
-    is_named = isinstance(message, dict) and message.get("method") == "tools/call"
-    return is_named and valid_id(message.get("id")) is not None
-
-
-def modern_root(params: JSON, envelope: JSON) -> Callable[[], tuple[str | None, list[str]]]:
-    """How a modern call learns the client's root: from the request alone, or by asking for it."""
-    responses = params.get("inputResponses", {})
-    answer = responses.get("roots", {"roots": []}) if isinstance(responses, dict) else None
-    if not isinstance(answer, dict) or not isinstance(answer.get("roots"), list):
-        raise ProtocolError(INVALID_PARAMS, 'inputResponses must look like {"roots": {"roots": [{"uri": "file:///x"}]}}.')
-    offers_roots = isinstance(envelope[f"{ENVELOPE}clientCapabilities"].get("roots"), dict)
-
-    def root() -> tuple[str | None, list[str]]:
-        if "roots" in responses:
-            return offered_root(answer)
-        if offers_roots:
-            raise RootsNeeded
-        return None, []
-
-    return root
-
-
-def serve(environ: Mapping[str, str]) -> int:
-    """The MCP server, until its input ends or a signal comes."""
-    if sys.stdin is None or sys.stdout is None:
-        return 0
-    if sys.stdin.isatty():
-        log("waiting for an MCP client on standard input (Ctrl-C ends it); --help tells what a person can call.")
-    output = sys.stdout.buffer
-
-    def write(data: bytes) -> None:
-        output.write(data)
-        output.flush()
-
-    server = Server(write, environ, current_folder(), end_on_signals)
-    try:
-        read_lines(sys.stdin.buffer, server)
-        server.finish(None)
-    except (KeyboardInterrupt, ClientGone):
-        end_now(server)
-    return 0
-
-
 def end_now(server: Server) -> None:
     """Ends the process, after the save that it is in the middle of."""
     server.finish(SHUTDOWN_SECONDS)
@@ -3922,13 +3880,6 @@ def end_on_signals(server: Server) -> None:
         threading.Thread(target=wait, daemon=True).start()
 
 
-def current_folder() -> str | None:
-    try:
-        return from_system(os.getcwd())
-    except OSError:
-        return None
-
-
 def read_lines(stream: Any, server: Server) -> None:
     while line := stream.readline(MESSAGE_BYTES):
         if len(line) >= MESSAGE_BYTES and not line.endswith(b"\n"):
@@ -3940,9 +3891,31 @@ def read_lines(stream: Any, server: Server) -> None:
             server.receive(line)
 
 
+def serve(environ: Mapping[str, str]) -> int:
+    """The MCP server, until its input ends or a signal comes."""
+    if sys.stdin is None or sys.stdout is None:
+        return 0
+    if sys.stdin.isatty():
+        log("waiting for an MCP client on standard input (Ctrl-C ends it); --help tells what a person can call.")
+    output = sys.stdout.buffer
+
+    def write(data: bytes) -> None:
+        output.write(data)
+        output.flush()
+
+    server = Server(write, environ, current_folder(), end_on_signals)
+    try:
+        read_lines(sys.stdin.buffer, server)
+        server.finish(None)
+    except (KeyboardInterrupt, ClientGone):
+        end_now(server)
+    return 0
+
+
 # ── 16. Hooks ────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Claude Code runs them (see its documentation, "Hooks reference"). They answer in JSON or not at all, and whatever
-# happens they exit with 0. To add one: a function from the hook's input and the environment to an answer or None.
+# happens they exit with 0. To add one: a function from the hook's input and the environment to an answer or None, its
+# row in HOOKS, its line in the docstring.
 
 NUDGE_OFF = ("off", "0", "false", "no")
 GUARDED_TOOL = "save_session_checkpoint"
@@ -3956,8 +3929,8 @@ def hook_nudge(given: JSON, environ: Mapping[str, str]) -> JSON | None:
     """SessionStart: one line that says that there are checkpoints, the same as long as they are the same."""
     if (setting(environ, "SESSION_CHECKPOINT_NUDGE") or "").strip().lower() in NUDGE_OFF:
         return None
-    variables = (setting(environ, name) for name in ("CHECKPOINT_PROJECT_ROOT", "CLAUDE_PROJECT_DIR"))
-    root = next(filter(None, variables), None) or string_in(given, "cwd") or current_folder()
+    root = setting(environ, "CHECKPOINT_PROJECT_ROOT") or setting(environ, "CLAUDE_PROJECT_DIR")
+    root = root or string_in(given, "cwd") or current_folder()
     times = checkpoint_times(root) if root else {}
     if not times:
         return None
@@ -3975,7 +3948,7 @@ def checkpoint_times(root: str) -> dict[str, float]:
     folder = os.path.join(root, SESSIONS_FOLDER)
     files = [(SHARED, os.path.join(root, SHARED_FILE + end)) for end in ("", BACKUP)]
     if not os.path.islink(to_system(folder)) and exists(folder):
-        names = [git_text(os.fsencode(name)) for name in os.listdir(to_system(folder))]
+        names = [from_system(name) for name in os.listdir(to_system(folder))]
         files += [(selector, os.path.join(folder, name)) for name in names for selector in selectors_in([name])]
     times: dict[str, float] = {}
     for selector, path in files:
@@ -4054,21 +4027,21 @@ def parse_words(words: list[str], options: Mapping[str, bool], most: int) -> tup
         elif options[name] and not equals and not rest:
             raise UsageError(f"{name} needs a value")
         else:
-            values[name] = value if equals else rest.pop(0) if options[name] else ""
+            values[name] = rest.pop(0) if options[name] and not equals else value
     if len(others) > most:
         raise UsageError(f"unexpected word {excerpt(others[most])}")
     return values, others
+
+
+def quoted(word: str) -> str:
+    """A word as a shell takes it, as far as that is the same everywhere."""
+    return word if re.fullmatch(r"[\w./\\:~+-]+", word) else f'"{word}"'
 
 
 def person(values: dict[str, str], environ: Mapping[str, str]) -> Caller:
     program = sys.argv[0] if not sys.argv[0].endswith(".py") else f"python3 {quoted(sys.argv[0])}"
     root = f" --project-root {quoted(values['--project-root'])}" if "--project-root" in values else ""
     return Caller(environ, current_folder(), lambda: (None, []), shown(f"{program} load SELECTOR{root}"))
-
-
-def quoted(word: str) -> str:
-    """A word as a shell takes it, as far as that is the same everywhere."""
-    return word if re.fullmatch(r"[\w./\\:~+-]+", word) else f'"{word}"'
 
 
 def common_arguments(values: dict[str, str], given: JSON, environ: Mapping[str, str]) -> JSON:
@@ -4108,19 +4081,6 @@ def save_verb(values: dict[str, str], words: list[str], environ: Mapping[str, st
     return run_tool("save_session_checkpoint", common_arguments(values, given, environ), person(values, environ))
 
 
-def load_verb(values: dict[str, str], words: list[str], environ: Mapping[str, str]) -> JSON:
-    arguments, caller = common_arguments(values, {}, environ), person(values, environ)
-    if "--latest" in values:
-        if words:
-            raise UsageError("--latest and a selector exclude each other")
-        newest = list_session_checkpoints(arguments | {"limit": 1}, caller)["entries"]
-        words = [entry["selector"] for entry in newest]
-    if words:
-        arguments["checkpoint"] = completed(words[0], arguments, caller)
-    arguments["format"] = "full" if "--json" in values else "brief"
-    return run_tool("load_session_checkpoint", arguments, caller)
-
-
 def completed(beginning: str, arguments: JSON, caller: Caller) -> str:
     """The one selector that begins so; the word itself where there is none, which the tool will then refuse."""
     root, _ = project_root(arguments.get("projectRoot"), caller)
@@ -4134,6 +4094,19 @@ def completed(beginning: str, arguments: JSON, caller: Caller) -> str:
         several = ", ".join(fitting[:SELECTORS_NAMED])
         raise ToolError(f"{beginning} is the beginning of {len(fitting)} checkpoints: {several}.")
     return fitting[0]
+
+
+def load_verb(values: dict[str, str], words: list[str], environ: Mapping[str, str]) -> JSON:
+    arguments, caller = common_arguments(values, {}, environ), person(values, environ)
+    if "--latest" in values:
+        if words:
+            raise UsageError("--latest and a selector exclude each other")
+        newest = list_session_checkpoints(arguments | {"limit": 1}, caller)["entries"]
+        words = [entry["selector"] for entry in newest]
+    if words:
+        arguments["checkpoint"] = completed(words[0], arguments, caller)
+    arguments["format"] = "full" if "--json" in values else "brief"
+    return run_tool("load_session_checkpoint", arguments, caller)
 
 
 def list_verb(values: dict[str, str], words: list[str], environ: Mapping[str, str]) -> JSON:
@@ -4162,20 +4135,6 @@ VERBS = {
 }
 
 
-def run_verb(name: str, words: list[str], environ: Mapping[str, str]) -> int:
-    verb = VERBS[name]
-    try:
-        values, others = parse_words(words, verb.options, verb.words)
-        answer = verb.run(values, others, environ)
-        say(json_text(answer, indent=2) if "--json" in values else answer["text"], sys.stdout)
-    except UsageError as error:
-        return usage(f"{name}: {error}")
-    except ToolError as error:
-        say(shown(str(error)), sys.stderr)
-        return 1
-    return 0
-
-
 def say(text: str, stream: Any) -> None:
     """Prints UTF-8 whatever the locale; it is no error that nobody reads any more."""
     if stream is None:
@@ -4189,8 +4148,23 @@ def say(text: str, stream: Any) -> None:
 
 
 def usage(problem: str) -> int:
-    say(f"session-checkpoint: {problem}\n\n{(__doc__ or '').partition(chr(10) * 2)[2]}", sys.stderr)
+    usage_text = (__doc__ or "").partition("\n\n")[2]
+    say(f"session-checkpoint: {problem}\n\n{usage_text}", sys.stderr)
     return 2
+
+
+def run_verb(name: str, words: list[str], environ: Mapping[str, str]) -> int:
+    verb = VERBS[name]
+    try:
+        values, others = parse_words(words, verb.options, verb.words)
+        answer = blaming_the_machine(lambda: verb.run(values, others, environ))
+        say(json_text(answer, indent=2) if "--json" in values else answer["text"], sys.stdout)
+    except UsageError as error:
+        return usage(f"{name}: {error}")
+    except ToolError as error:
+        say(shown(str(error)), sys.stderr)
+        return 1
+    return 0
 
 
 def main(arguments: list[str] | None = None) -> int:
