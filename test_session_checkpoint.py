@@ -11,6 +11,7 @@ usage: test_session_checkpoint.py [unittest's options]   run the tests (also: py
 from __future__ import annotations
 
 import ast
+import atexit
 import contextlib
 import errno
 import functools
@@ -48,6 +49,10 @@ PLUGIN = os.path.join(HERE, "plugin")
 WINDOWS = os.name == "nt"
 JSON = dict[str, Any]
 
+# Bytecode of the processes that the tests start from PLUGIN: compiled once, and outside the tree.
+CACHE = tempfile.mkdtemp(prefix="checkpoint-cache-")
+atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
+
 # What the user's environment may say to git or to the program must not reach a test.
 OURS = ("CLAUDE", "CHECKPOINT_", "SESSION_CHECKPOINT_", "GIT_")
 
@@ -65,7 +70,9 @@ class Case(unittest.TestCase):
             "USERPROFILE": self.base,
             "XDG_CONFIG_HOME": self.base,
             "GIT_CONFIG_NOSYSTEM": "1",
+            "PYTHONPYCACHEPREFIX": CACHE,
         }
+        self.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
     # files and git
 
@@ -153,9 +160,9 @@ class Run:
 class Client:
     """A minimal MCP client over pipes; a watchdog kills a server that does not answer."""
 
-    def __init__(self, case: Case, *, cwd: str | None = None, **environ: str) -> None:
+    def __init__(self, case: Case, program: str = PLUGIN, *, cwd: str | None = None, **environ: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, MODULE],
+            [sys.executable, program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -6124,8 +6131,7 @@ def altered(case: Case, lines: str, **environ: str) -> Client:
     start = f"import sys\nsys.path.insert(0, {HERE!r})\nimport session_checkpoint as sc\n"
     with open(program, "w", encoding="utf-8") as file:
         file.write(f"{start}{lines}\nsys.exit(sc.main([]))\n")
-    with mock.patch.dict(globals(), MODULE=program):
-        return Client(case, **environ)
+    return Client(case, program, **environ)
 
 
 def ended(client: Client) -> tuple[int, str]:
@@ -6699,6 +6705,9 @@ class CallTests(Case):
         for number in range(5):
             server.receive(json.dumps(call(number, "none")).encode())
         server.finish(None)
+        for identity in (4, "unknown"):
+            cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": identity}}
+            server.receive(json.dumps(cancelled).encode())
         self.assertEqual([json.loads(line)["id"] for line in lines], ["open", 0, 1, 2, 3, 4])
         self.assertEqual((len(server.pending), len(server.cancelled)), (0, 0))
 
@@ -7033,19 +7042,7 @@ SESSION_START = {"hook_event_name": "SessionStart", "source": "startup", "sessio
 
 
 class LaunchedCase(Case):
-    """A test that starts the program often: as the plugin does, from its folder, with bytecode cached outside of it."""
-
-    cache: str
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.cache = tempfile.mkdtemp(prefix="checkpoint-cache-")
-        cls.addClassCleanup(shutil.rmtree, cls.cache, ignore_errors=True)
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        self.environ["PYTHONPYCACHEPREFIX"] = self.cache
+    """A test that starts the program often, as the plugin does: from its folder, with cached bytecode."""
 
     def start(self, *words: str, given: Any = b"", program: str = PLUGIN, shell: str = "", **environ: str) -> Any:
         """A process. given: its whole input, which is left open for None; shell: what a shell does first, before it
@@ -7686,7 +7683,8 @@ class ProjectTests(unittest.TestCase):
             f"import sys; sys.path.insert(0, {HERE!r}); before = set(sys.modules); import session_checkpoint;"
             "print(*sorted(set(sys.modules) - before))"
         )
-        done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, check=True, timeout=60)
+        command = [sys.executable, "-I", "-S", "-B", "-c", script]
+        done = subprocess.run(command, capture_output=True, check=True, timeout=60)
         imported = set(done.stdout.decode().split())
         self.assertIn("session_checkpoint", imported)
         self.assertEqual(imported & dear, set())
