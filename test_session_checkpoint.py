@@ -7700,6 +7700,86 @@ class ProjectTests(unittest.TestCase):
         self.assertLessEqual(allowed - {"README.md", "test_session_checkpoint.py"}, names)
 
 
+class ReadmeTests(unittest.TestCase):
+    """What README says in tables is what the module does."""
+
+    def setUp(self) -> None:
+        with open(os.path.join(HERE, "README.md"), encoding="utf-8") as file:
+            self.text = file.read()
+        with open(MODULE, encoding="utf-8") as file:
+            self.module = file.read()
+
+    def rows(self, heading: str, number: int = 0) -> list[list[str]]:
+        """The rows of the first or a later table below a heading, each as its cells."""
+        section = re.split(r"(?m)^#+ ", self.text.split(f"\n{heading}\n", 1)[1])[0]
+        table = re.findall(r"(?m)(?:^\|.*\n)+", section)[number]
+        lines = [line.strip("|").split(" | ") for line in table.strip().split("\n")[2:]]
+        return [[cell.strip() for cell in line] for line in lines]
+
+    def fields(self, name: str, schema: JSON) -> Iterator[list[str]]:
+        forms = {"session": "a session id", "projectRoot": "an absolute path"}
+        limit = (forms | dict.fromkeys(("resumedFrom", "checkpoint"), "a selector")).get(name, "none")
+        if "enum" in schema:
+            limit = ", ".join(f"`{word}`" for word in schema["enum"])
+        elif "maxLength" in schema:
+            limit = f"{schema['minLength']}-{schema['maxLength']} characters"
+        elif "maxItems" in schema:
+            limit = f"{schema['maxItems']} items"
+        elif "minimum" in schema:
+            limit = f"{schema['minimum']} or more"
+        yield [f"`{name}`", schema["type"], limit]
+        items = schema.get("items", {})
+        if items.get("type") == "string":
+            yield from self.fields(f"{name}[]", items)
+        for member, inner in items.get("properties", {}).items():
+            yield from self.fields(f"{name}[].{member}", inner)
+
+    def test_the_tools_fields_and_limits(self) -> None:
+        for tool, entry in sc.TOOLS.items():
+            members = entry.input["properties"].items()
+            expected = [row for name, schema in members for row in self.fields(name, schema)]
+            self.assertEqual(self.rows(f"### `{tool}`"), expected, tool)
+
+    def test_the_environment_variables(self) -> None:
+        told = {row[0].strip("`") for row in self.rows("## Environment variables")}
+        read = set(re.findall(r'"((?:CHECKPOINT|CLAUDE|SESSION_CHECKPOINT)_[A-Z_]+)"', self.module))
+        self.assertEqual(told, read | {"SESSION_CHECKPOINT_PYTHON"})  # which .mcp.json reads
+
+    def test_the_command_line(self) -> None:
+        calls = [re.split(r"[ `]", row[0].strip("`"))[0] for row in self.rows("## Command line")]
+        self.assertEqual(calls, ["(none)", *sc.VERBS, *sc.HOOKS, "--help", "--version"])
+        told = {}
+        for option, verbs, _ in self.rows("## Command line", 1):
+            told[option.strip("`").split(" ")[0]] = re.findall(r"`(\w+)`", verbs)
+        options = sorted({option for verb in sc.VERBS.values() for option in verb.options})
+        self.assertEqual(
+            told, {option: [name for name, verb in sc.VERBS.items() if option in verb.options] for option in options}
+        )
+        for option in options:
+            self.assertIn(option, sc.__doc__ or "")
+
+    def test_every_block_of_json_is_json(self) -> None:
+        blocks = re.findall(r"(?s)```json\n(.*?)```", self.text)
+        self.assertGreater(len(blocks), 8)
+        for block in blocks:
+            json.loads(block)
+
+    def test_the_numbers(self) -> None:
+        for number, what in [
+            (sc.BRIEF_BYTES, "A brief has at most {} bytes"),
+            (sc.TEXT_CHARACTERS, "Text answers have at most {} characters"),
+            (sc.CHECKPOINT_BYTES, "at most {} bytes. If a save would be larger"),
+            (sc.CANDIDATES, "`candidates` ({} at most"),
+            (sc.CHANGED_PATHS, "at most {} paths"),
+            (sc.CHANGED_CHARACTERS, "or {} characters, sorted"),
+            (int(sc.GIT_SECONDS), "git has {} s for all its work in a call"),
+            (int(sc.LOCK_SECONDS), "wait for each other, {} s at most"),
+            (sc.HASH_BYTES >> 20, "for a file over {} MiB"),
+            (sc.READ_BYTES >> 20, "over {} MiB, not UTF-8"),
+        ]:
+            self.assertIn(what.format(f"{number:,}"), self.text)
+
+
 class SoakTests(Case):
     @unittest.skipUnless(os.path.isdir("/proc/self/fd"), "no /proc to measure by")
     def test_a_thousand_calls_leave_nothing_behind(self) -> None:
