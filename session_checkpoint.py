@@ -4057,7 +4057,7 @@ def common_arguments(values: dict[str, str], given: JSON, environ: Mapping[str, 
     return arguments
 
 
-SAVE_USAGE = 'save takes a JSON object such as {"goal": "Fix the login"}'
+SAVE_USAGE = 'save takes a JSON object such as {"goal": "Fix the login"}, or - to read one from standard input'
 
 
 def save_verb(values: dict[str, str], words: list[str], environ: Mapping[str, str]) -> JSON:
@@ -4068,6 +4068,8 @@ def save_verb(values: dict[str, str], words: list[str], environ: Mapping[str, st
         if sys.stdin.isatty():
             log("reading the checkpoint's JSON from standard input, to its end")
         data = sys.stdin.buffer.read()
+        if data.startswith((b"\xff\xfe", b"\xfe\xff")):  # as PowerShell 5 writes a file
+            data = data.decode("utf-16", "replace").encode("utf-8", "replace")
     else:
         data = source.encode("utf-8", "surrogateescape")
     if not data.strip():
@@ -4148,8 +4150,8 @@ def say(text: str, stream: Any) -> None:
 
 
 def usage(problem: str) -> int:
-    usage_text = (__doc__ or "").partition("\n\n")[2]
-    say(f"session-checkpoint: {problem}\n\n{usage_text}", sys.stderr)
+    calls = (__doc__ or "").split("\n\n")[1:2]  # the part that says how to call
+    say("\n\n".join([*calls, f"session-checkpoint: {problem}; --help tells more"]), sys.stderr)
     return 2
 
 
@@ -4175,11 +4177,12 @@ def main(arguments: list[str] | None = None) -> int:
             return serve(os.environ)
         if words[0] in HOOKS:
             return run_hook(words[0], os.environ)
-        if words[0] in VERBS and "--help" not in words:
+        asks_for_help = not {"--help", "-h"}.isdisjoint(words)
+        if words[0] in VERBS and not asks_for_help:
             return run_verb(words[0], words[1:], os.environ)
         if words[0] == "--version":
             say(f"session-checkpoint {__version__}", sys.stdout)
-        elif "--help" in words or words[0] == "-h":
+        elif asks_for_help:
             say((__doc__ or "").strip(), sys.stdout)
         else:
             return usage(f"unknown command {excerpt(words[0])}")

@@ -7321,10 +7321,11 @@ class CommandLineTests(LaunchedCase):
             with self.subTest(words=words):
                 status, out, err = self.in_process(*words)
                 self.assertEqual((status, out), (2, ""))
-                self.assertEqual(err.splitlines()[0], f"session-checkpoint: {problem}")
-                self.assertIn("usage: ", err)
+                self.assertEqual(err.splitlines()[-1], f"session-checkpoint: {problem}; --help tells more")
+                self.assertTrue(err.startswith("usage: "), err)
         run = self.launch(*table[0][0])
-        self.assertEqual((run.status, run.out, run.err.splitlines()[0]), (2, "", f"session-checkpoint: {table[0][1]}"))
+        last = f"session-checkpoint: {table[0][1]}; --help tells more"
+        self.assertEqual((run.status, run.out, run.err.splitlines()[-1]), (2, "", last))
         self.assertEqual(os.listdir(self.root), [])
 
     def in_process(self, *words: str) -> tuple[int, str, str]:
@@ -7358,6 +7359,8 @@ class CommandLineTests(LaunchedCase):
                 self.assertRegex(lines[2], "^Load it again with: .* load s1")
                 self.assertNotIn("every later call", run.out)
                 self.assertEqual(self.stored()["goal"]["tasks"], [task("one")])
+        run = self.run_program("save", "-", "--session", "s2", stdin=given.encode("utf-16"))
+        self.assertEqual((run.status, self.stored("s2")["goal"]["primary"]), (0, "Ship it"), "as PowerShell 5 writes")
 
     def test_json_prints_the_structured_answer(self) -> None:
         output = {tool["name"]: tool["outputSchema"] for tool in sc.tool_list()}
@@ -7457,9 +7460,9 @@ class CommandLineTests(LaunchedCase):
         missing = self.path("missing")
         for words, expected in [
             (["save", "{}"], "Nothing was saved.\ngoal: is missing; send a string that says what this session"),
-            (["save", " "], 'save takes a JSON object such as {"goal": "Fix the login"}; found nothing.\n'),
-            (["save", "[]"], 'save takes a JSON object such as {"goal": "Fix the login"}; found an array.\n'),
-            (["save", "{"], 'save takes a JSON object such as {"goal": "Fix the login"}; this is no JSON: '),
+            (["save", " "], f"{sc.SAVE_USAGE}; found nothing.\n"),
+            (["save", "[]"], f"{sc.SAVE_USAGE}; found an array.\n"),
+            (["save", "{"], f"{sc.SAVE_USAGE}; this is no JSON: "),
             (["save", '{"goal": NaN}'], "NaN is not JSON"),
             (["save", '{"goal": "g"}', "--project-root", "missing"], f'must be an existing directory: "{missing}"'),
             (["load", "--project-root=missing"], f'must be an existing directory: "{missing}"'),
