@@ -1651,7 +1651,7 @@ def blob_hash(data: bytes, algorithm: str) -> str:
     return hashlib.new(algorithm, b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
-def content(root: str, path: str, algorithm: str) -> JSON | None:
+def held_content(root: str, path: str, algorithm: str) -> JSON | None:
     """What a file holds, by hash, or by size and mtimeMs where it is large.
 
     None: nothing is there. Empty: neither file nor link. {"unreadable": True}: it can't be read, or lies behind a
@@ -1716,7 +1716,7 @@ def content_in(folder: int | None, name: Any, algorithm: str) -> JSON:
 
 # ── 8. Drift ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Which files hold other content than at the moment of the checkpoint. Pure: what is there now is asked of `look`,
-# a function from path and hash algorithm to what `content` returns.
+# a function from path and hash algorithm to what `held_content` returns.
 
 UNCOMPARED = "uncompared"
 
@@ -1734,7 +1734,7 @@ class Drift(Record):
 
 
 def recorded_content(entry: JSON) -> JSON:
-    """What a checkpoint says that a file held, in the form of `content`; empty where it says nothing."""
+    """What a checkpoint says that a file held, in the form of `held_content`; empty where it says nothing."""
     if entry.get("hash"):
         return {"hash": entry["hash"]}
     return {key: entry[key] for key in ("size", "mtimeMs") if entry.get(key) is not None}
@@ -2603,7 +2603,7 @@ def file_entry(path: str, note: str | None, state: GitState, root: str) -> JSON:
         file["from"] = entry.origin
     if note:
         file["note"] = note
-    return file | known_content(content(root, path, state.algorithm))
+    return file | known_content(held_content(root, path, state.algorithm))
 
 
 def known_content(held: JSON | None) -> JSON:
@@ -2784,7 +2784,7 @@ def carried_file(file: JSON, state: GitState, request: Request) -> JSON | None:
     if path_parts(file["path"]) is None or is_own_file(file["path"]):
         request.mending["modifiedFiles", "outside"] += 1
         return None
-    held = content(request.root, file["path"], state.algorithm)
+    held = held_content(request.root, file["path"], state.algorithm)
     if held is None and not file.get("note"):
         return None
     kept = {name: value for name, value in file.items() if name not in ("hash", "size", "mtimeMs", "from")}
@@ -2955,7 +2955,7 @@ def drift_since(checkpoint: JSON, root: str, present: Present) -> Drift:
         checkpoint.get("modifiedFiles") or [],
         state.entries if compares else {},
         commits.changed or {},
-        lambda path, algorithm: content(root, path, algorithm),
+        lambda path, algorithm: held_content(root, path, algorithm),
         lambda path: not is_partial or changed_later(root, path, since),
     )
     moved = bool(saved.get("head") and present.state) and saved.get("branch") != state.branch

@@ -1834,7 +1834,7 @@ class ContentTests(Case):
             expected = self.git(
                 "hash-object", "--no-filters", *map(str, range(len(contents))), cwd=self.path(algorithm)
             ).split()
-            found = [sc.content(self.path(algorithm), str(number), algorithm) for number in range(len(contents))]
+            found = [sc.held_content(self.path(algorithm), str(number), algorithm) for number in range(len(contents))]
             self.assertEqual(found, [{"hash": name} for name in expected])
 
     @unittest.skipIf(WINDOWS, "links need POSIX")
@@ -1845,7 +1845,7 @@ class ContentTests(Case):
                 self.write("target", target)
                 self.git("init", "-q")
                 expected = self.git("hash-object", "--no-filters", "target")
-                self.assertEqual(sc.content(self.root, "link", "sha1"), {"hash": expected})
+                self.assertEqual(sc.held_content(self.root, "link", "sha1"), {"hash": expected})
                 os.unlink(self.path("link"))
 
     def test_what_holds_nothing_to_compare(self) -> None:
@@ -1886,23 +1886,23 @@ class ContentTests(Case):
             ]
         for path, expected in cases:
             with self.subTest(path):
-                self.assertEqual(sc.content(self.root, path, "sha1"), expected)
+                self.assertEqual(sc.held_content(self.root, path, "sha1"), expected)
                 with mock.patch.object(os, "supports_dir_fd", set()):  # as on Windows
-                    self.assertEqual(sc.content(self.root, path, "sha1"), expected)
+                    self.assertEqual(sc.held_content(self.root, path, "sha1"), expected)
 
     @unittest.skipIf(WINDOWS, "modes need POSIX")
     def test_a_file_that_may_not_be_read(self) -> None:
         os.chmod(self.write("file", "x"), 0)
         with ordinary_user(self):
-            self.assertEqual(sc.content(self.root, "file", "sha1"), {"unreadable": True})
+            self.assertEqual(sc.held_content(self.root, "file", "sha1"), {"unreadable": True})
 
     def test_a_large_file_is_known_by_size_and_time(self) -> None:
         path = self.write("large", b"x" * 11)
         os.utime(path, ns=(0, 1_700_000_000_123_456_789))
         with mock.patch.object(sc, "HASH_BYTES", 11):
-            self.assertEqual(sc.content(self.root, "large", "sha1"), {"hash": sc.blob_hash(b"x" * 11, "sha1")})
+            self.assertEqual(sc.held_content(self.root, "large", "sha1"), {"hash": sc.blob_hash(b"x" * 11, "sha1")})
         with mock.patch.object(sc, "HASH_BYTES", 10):
-            self.assertEqual(sc.content(self.root, "large", "sha1"), {"size": 11, "mtimeMs": 1_700_000_000_123})
+            self.assertEqual(sc.held_content(self.root, "large", "sha1"), {"size": 11, "mtimeMs": 1_700_000_000_123})
 
     def test_drift_of_a_large_file_is_told_by_size_and_time(self) -> None:
         path = self.write("large", b"x")
@@ -3511,8 +3511,8 @@ class SimulatedWindowsTests(StoreCase):
         os.mkdir(self.path("real"))
         self.write("real/x", "x")
         os.symlink("real", self.path("way"))
-        self.assertEqual(sc.content(self.root, "way/x", "sha1"), {"unreadable": True})
-        self.assertEqual(sc.content(self.root, "real/x", "sha1"), {"hash": sc.blob_hash(b"x", "sha1")})
+        self.assertEqual(sc.held_content(self.root, "way/x", "sha1"), {"unreadable": True})
+        self.assertEqual(sc.held_content(self.root, "real/x", "sha1"), {"hash": sc.blob_hash(b"x", "sha1")})
 
     def test_names_that_are_no_plain_ones_on_windows(self) -> None:
         for path in ("a\\b", "C:x", "C:/x", "a:stream", "a*", "a?", 'a"', "a<b", "a|b", "..", "a/../b", "nul\0"):
