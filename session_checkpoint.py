@@ -42,6 +42,11 @@ import time
 from collections import Counter
 from functools import cache, lru_cache
 
+if sys.version_info < (3, 10):  # noqa: UP036 - people do start it so: Apple's python3 is 3.9
+    if sys.argv[1:2] in (["hook-nudge"], ["hook-guard"]):
+        sys.exit(0)  # a hook stays silent on any trouble
+    sys.exit(f"session-checkpoint needs Python 3.10 or later; {sys.executable} is {sys.version.split()[0]}.")
+
 # Hooks run at every session start, so what costs milliseconds and only some paths need (subprocess, threading,
 # hashlib, datetime, signal, fcntl, msvcrt) is imported inside the functions that use it.
 
@@ -72,6 +77,7 @@ MARK = "«redacted»"  # what stands where a secret stood
 
 CHECKPOINT_BYTES = 65_536  # a checkpoint file as written
 READ_BYTES = 1 << 20  # a checkpoint file as read: anything larger is none of ours
+READ_LEVELS = 100  # of objects and arrays in it
 HASH_BYTES = 32 << 20  # a larger file is compared by size and time
 GIT_BYTES = 32 << 20  # output of one git command
 GIT_SECONDS = 3.0  # all git work of one call together
@@ -93,6 +99,7 @@ SELECTORS_NAMED = 20
 CANDIDATES = 10
 CHANGED_PATHS = 200
 CHANGED_CHARACTERS = 6_000
+MANY = 1_000_000  # a count in a file beyond this is not believed
 MIN_PREFIX = 4  # characters of a selector that a person must type at least
 
 
@@ -256,7 +263,7 @@ def seconds_of(stamp: str) -> float | None:
     offset = timedelta(hours=int(off_hours or 0), minutes=int(off_minutes or 0)) * (-1 if sign == "-" else 1)
     try:
         moment = datetime(int(year), int(month), int(day), int(hour), int(minute), int(second or 0), 0, timezone.utc)
-        return (moment - offset).timestamp() + float(f"0.{fraction or 0}")
+        return (moment - offset).timestamp() + int((fraction or "0")[:3].ljust(3, "0")) / 1000
     except (ValueError, OverflowError):
         return None
 
@@ -973,7 +980,7 @@ SAVE_FIELDS = SAVE_INPUT["properties"]
 
 LOAD_INPUT = struct(
     "",
-    format=choice("brief", "full", default="brief"),
+    format=choice("brief", "full", default="brief", description="full: the whole checkpoint as JSON."),
     checkpoint=string(description="Selector from the list (a session id, or legacy). Omit for this session's own."),
     session=SESSION_INPUT,
     projectRoot=ROOT_INPUT,
@@ -1213,11 +1220,10 @@ def mend_list(value: Any, schema: JSON, note: Note) -> Any:
 
 
 def mend_line(value: Any, note: Note) -> Any:
-    """An item of a list of texts; an object that holds a single text becomes that text, any other its JSON."""
+    """An item of a list of texts; an object becomes its JSON, since a name in it may tell that a value is secret."""
     if isinstance(value, dict) and value:
         note("text")
-        inner = list(value.values())
-        value = inner[0] if len(inner) == 1 and isinstance(inner[0], str) else json.dumps(value, ensure_ascii=False)
+        value = json.dumps(value, ensure_ascii=False)
     return mend_text(value, note)
 
 
@@ -1417,8 +1423,8 @@ def run_git(git: Git, *commands: list[str]) -> list[GitOutput]:
         for command in commands:
             started.append(GitProcess(program, git, command))
         return [process.output(git.deadline) for process in started]
-    except OSError as error:
-        raise GitFailure(f"git can't be run: {error.strerror}") from None
+    except (OSError, RuntimeError) as error:  # RuntimeError: no thread can be started
+        raise GitFailure(f"git can't be run: {getattr(error, 'strerror', error)}") from None
     finally:
         for process in started:
             process.end()
@@ -1563,14 +1569,20 @@ def git_state(git: Git, renames: bool = True, file: str = "") -> GitState:
 def is_surely_top(root: str) -> bool:
     """Whether the root is the top of its work tree, as far as that can be known without asking git."""
     folder = os.path.join(root, ".git")
-    if not all(exists(os.path.join(folder, name)) for name in ("HEAD", "objects", "refs")):
-        return False
+    head, config = (beginning_of(os.path.join(folder, name)) for name in ("HEAD", "config"))
+    is_repository = re.match(rb"ref: |[0-9a-f]{40}", head) and all(
+        exists(os.path.join(folder, name)) for name in ("objects", "refs")
+    )
+    return bool(is_repository) and b"worktree" not in config and b"[include" not in config  # may set core.worktree
+
+
+def beginning_of(path: str) -> bytes:
+    """The first 64 KiB of a small file, in small letters; nothing where it can't be read."""
     try:
-        with open(to_system(os.path.join(folder, "config")), "rb") as file:
-            config = file.read(1 << 16).lower()
+        with open(to_system(path), "rb") as file:
+            return file.read(1 << 16).lower()
     except OSError:
-        return False
-    return b"worktree" not in config and b"[include" not in config  # which may set core.worktree
+        return b""
 
 
 def failure_of(output: GitOutput) -> GitFailure:
@@ -2013,8 +2025,6 @@ def read_file(folder: Folder, name: str) -> bytes:
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO):  # a link, or a socket
             raise Unreadable("it is no regular file") from None
-        if error.errno in (errno.EACCES, errno.EPERM):
-            raise Unreadable(f"it can't be read: {error.strerror}") from None
         raise
     try:
         status = os.fstat(file)
@@ -2045,8 +2055,18 @@ def parse_checkpoint(data: bytes) -> JSON:
     return found
 
 
+def is_within(value: Any, levels: int) -> bool:
+    """Whether a value has at most so many levels of objects and arrays."""
+    if not isinstance(value, (dict, list)):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return levels > 0 and all(is_within(item, levels - 1) for item in inner)
+
+
 def checked_checkpoint(found: JSON, selector: str) -> JSON:
     """The same, if it is of the right shape and the one that was asked for. Raises Unreadable with the reason."""
+    if not is_within(found, READ_LEVELS):
+        raise Unreadable("it is nested too deep")
     if problem := next(violations(found, CHECKPOINT), None):
         raise Unreadable(f"it is no checkpoint ({cut(shown(problem), 120)})")
     if seconds_of(found["updatedAt"]) is None:
@@ -2088,7 +2108,8 @@ def find_checkpoint(folder: Folder, selector: str) -> Found | None:
             troubles.append(f"{shown(path)} is missing")
         except (Unreadable, OSError) as error:
             is_damaged = True
-            troubles.append(f"{shown(path)} is unreadable: {error}")
+            reason = error.strerror if isinstance(error, OSError) else error
+            troubles.append(f"{shown(path)} is unreadable: {reason}")
     if not is_damaged:
         return None
     raise Unreadable("; ".join(troubles))
@@ -2184,7 +2205,11 @@ def ignore_in_git(folder: Folder) -> None:
 TASK_MARKS = {"done": "[x]", "in_progress": "[~]", "pending": "[ ]", "blocked": "[!]"}
 CHANGE_MARKS = {"changed": "", "deleted": " (deleted)", "new": " (new)"}
 # The sizes that a brief is tried in until it fits: items of a list, characters of a text.
-BRIEF_SIZES = ((30, 4_000), (30, 1_000), (15, 500), (8, 300), (4, 160), (2, 80))
+BRIEF_SIZES = (
+    *((30, 4_000), (30, 3_000), (20, 3_000), (20, 2_200), (15, 1_600), (12, 1_200), (10, 900)),
+    *((8, 600), (6, 400), (4, 250), (3, 160), (2, 80)),
+)
+SHORTENED = 'Shortened to fit: format "full" (in a shell: --json) has everything.'
 
 
 def escape_structure(line: str) -> str:
@@ -2237,7 +2262,8 @@ def spans(codes: list[str], limit: int) -> str:
     return ", ".join(codes[:limit]) + more
 
 
-def drift_lines(saved: JSON, drift: Drift, items: int, size: int) -> Iterator[str]:
+def drift_lines(record: JSON, drift: Drift, items: int, size: int) -> Iterator[str]:
+    saved = record.get("git") or {}
     if drift.branch_changed:
         yield f"- Branch changed: now {'on ' + code(drift.branch, size) if drift.branch else 'on a detached HEAD'}"
     if drift.commits:
@@ -2251,6 +2277,9 @@ def drift_lines(saved: JSON, drift: Drift, items: int, size: int) -> Iterator[st
         yield f"- ⚠ Changed after the checkpoint, re-read before editing: {spans(changed, items)}"
     if uncompared:
         yield f"- Could not be compared (no readable file): {spans(uncompared, items)}"
+    files = len(record.get("modifiedFiles") or [])
+    if files and not saved.get("head"):
+        yield f"- No commit to compare with: only the {files} recorded file(s) were compared"
     if drift.certain and not drift.changes:
         yield "- No file has changed: what is recorded here can be trusted unread"
 
@@ -2268,7 +2297,7 @@ def brief_sections(record: JSON, drift: Drift, items: int, size: int) -> Iterato
     yield f"Files touched ({len(files)})", at_most(items, [file_line(file, size) for file in files])
     last = commands[-items:]
     yield f"Recent commands (last {len(last)}, oldest first)", [command_line(command, size) for command in last]
-    yield "Since this checkpoint", list(drift_lines(record.get("git") or {}, drift, items, size))
+    yield "Since this checkpoint", list(drift_lines(record, drift, items, size))
 
 
 def title(record: JSON, now: float) -> str:
@@ -2416,7 +2445,7 @@ def bounded(warnings: Iterable[str]) -> list[str]:
 
 
 def shown_path(path: str) -> str:
-    return cut(shown(path), PATH_CHARACTERS)
+    return cut(shown(path).replace("\n", "\\n").replace("\t", "\\t"), PATH_CHARACTERS)
 
 
 def warning_lines(warnings: list[str]) -> list[str]:
@@ -2719,7 +2748,7 @@ def new_record(request: Request, facts: Facts, current: JSON | None, base: JSON 
     if request.mode == "replace":
         warn_of_unfinished(current, content["tasks"], request)
     before = start.get("meta") or {}
-    redactions, truncated = (before.get("redactions") or 0) + struck, bool(before.get("truncated"))
+    redactions, truncated = min(before.get("redactions") or 0, MANY) + struck, bool(before.get("truncated"))
     return envelope(request, facts.state, current, base, start, now) | {
         "goal": renewed(start, "goal", {"primary": content["goal"], "tasks": content["tasks"]}),
         "summary": content["summary"] or "",
@@ -2836,12 +2865,12 @@ def fitted(checkpoint: JSON, mending: Mending) -> bytes:
     """The file's bytes, after what matters least is dropped until they are within their limit."""
     files = checkpoint["modifiedFiles"]
     steps: tuple[tuple[str, str, Callable[[], bool]], ...] = (
+        ("checkpoint", "stripped", lambda: strip_unknown(checkpoint, CHECKPOINT)),
         ("recentCommands", "dropped", lambda: drop(checkpoint["recentCommands"])),
         ("modifiedFiles", "omitted", lambda: drop(files, lambda file: not file.get("note"), last=True)),
         ("modifiedFiles", "omitted", lambda: drop(files, last=True)),
         ("tasks", "dropped", lambda: drop(checkpoint["goal"]["tasks"], is_done)),
         ("decisions", "dropped", lambda: drop(checkpoint["decisions"])),
-        ("checkpoint", "stripped", lambda: strip_unknown(checkpoint, CHECKPOINT)),
         ("checkpoint", "halved", lambda: halve_longest(checkpoint)),
     )
     data = file_bytes(checkpoint, mending)
@@ -2935,7 +2964,7 @@ def present_state(root: str, environ: Mapping[str, str], found: Found) -> Presen
     head = (found.record.get("git") or {}).get("head")
     unknown = Commits(None, False, None)
     try:
-        state = git_state(git, renames=False, file=file_below_root(found.selector))
+        state = git_state(git, renames=False, file=file_below_root(found.selector) + BACKUP * found.from_backup)
     except GitFailure as error:
         return Present(None, unknown, [f"No facts from git: {error}."] if str(error) else [])
     warnings = [] if state.complete else ["git reported more files than can be read; not all could be compared."]
@@ -2943,6 +2972,11 @@ def present_state(root: str, environ: Mapping[str, str], found: Found) -> Presen
         return Present(state, commits_since(git, head, state) if head else unknown, warnings)
     except GitFailure as error:
         return Present(state, unknown, [*warnings, f"The commits since the checkpoint could not be read: {error}."])
+
+
+def is_foreign(root: str, present: Present) -> bool:
+    """Whether a checkpoint came with the repository: its file is in the index, or its directory is a submodule."""
+    return bool(present.state and present.state.tracked) or exists(os.path.join(root, SESSIONS_FOLDER, ".git"))
 
 
 def drift_since(checkpoint: JSON, root: str, present: Present) -> Drift:
@@ -2959,7 +2993,7 @@ def drift_since(checkpoint: JSON, root: str, present: Present) -> Drift:
         lambda path: not is_partial or changed_later(root, path, since),
     )
     moved = bool(saved.get("head") and present.state) and saved.get("branch") != state.branch
-    certain = compares and state.complete and not state.tracked
+    certain = compares and state.complete and not is_foreign(root, present)
     return Drift(moved, state.branch, commits.count, commits.unreachable, changes, compares, certain)
 
 
@@ -3061,7 +3095,7 @@ def loaded_answer(found: Found, call: Call) -> JSON:
     checkpoint, now, environ = found.record, time.time(), call.caller.environ
     present = present_state(call.root, environ, found)
     drift = drift_since(checkpoint, call.root, present)
-    tracked = [TRACKED] if present.state and present.state.tracked else []
+    tracked = [TRACKED] if is_foreign(call.root, present) else []
     warnings = bounded([*tracked, *found.warnings, *call.warnings, *drift_warnings(checkpoint, present, drift)])
     hint = resume_hint(found.selector, call)
     answer = {
@@ -3081,7 +3115,8 @@ def loaded_answer(found: Found, call: Call) -> JSON:
     if found.selector in resumable([found.selector], environ):
         notes.append(f"The conversation itself can be resumed: `claude --resume {found.selector}`")
     for size in BRIEF_SIZES:
-        sized = {"text": brief(checkpoint, drift, now, first, notes, size)} | answer
+        cuts = [] if size == BRIEF_SIZES[0] else [SHORTENED]
+        sized = {"text": brief(checkpoint, drift, now, first, [*notes, *cuts], size)} | answer
         if fits(sized, BRIEF_BYTES):
             break
     return sized
@@ -3194,11 +3229,12 @@ def listed_checkpoint(call: Call, selector: str, content: JSON | None, now: floa
     record = found.record
     tasks = record["goal"].get("tasks") or []
     done = sum(task["status"] == "done" for task in tasks)
+    branch = (record.get("git") or {}).get("branch")
     entry = unreadable | {
         "goal": cut(one_line(record["goal"]["primary"]), 500),
         "updatedAt": record["updatedAt"],
         "age": age(now - (seconds_of(record["updatedAt"]) or 0.0)),
-        "branch": (record.get("git") or {}).get("branch"),
+        "branch": branch and cut(shown(branch), 250),
         "allTasksDone": bool(tasks) and done == len(tasks),
         "fromBackup": found.from_backup,
     }
@@ -3223,7 +3259,13 @@ def tracked_checkpoints(root: str, environ: Mapping[str, str], selectors: list[s
     except GitFailure:
         return []
     files = set(git_text(tracked.data).split("\0"))
-    return [selector for selector in selectors if file_below_root(selector) in files]
+    return [name for name in selectors if not files.isdisjoint(ways_to_track(name))]
+
+
+def ways_to_track(selector: str) -> list[str]:
+    """The paths that are in the index where a checkpoint came with the repository: its files, or a submodule."""
+    file = file_below_root(selector)
+    return [file, file + BACKUP, SESSIONS_FOLDER]
 
 
 def is_in_repository(root: str) -> bool:
@@ -3563,24 +3605,25 @@ class LegacyRoots:
 
     def wait_for_answer(self) -> JSON | None:
         deadline = time.monotonic() + ROOTS_SECONDS
-        with self.news:
-            while self.answer is None and not (self.silent or self.closed):
-                if self.initialized and self.request is None:
-                    self.ask()
-                if not self.news.wait(deadline - time.monotonic()):
-                    self.give_up()
-            return self.answer
+        while True:
+            with self.news:
+                if self.answer is not None or self.silent or self.closed:
+                    return self.answer
+                message = self.next_message(deadline - time.monotonic())
+            if message:
+                self.send(message)  # not while others wait for the condition: the client may not be reading
 
-    def ask(self) -> None:
-        self.questions += 1
-        self.request = f"roots-{self.questions}"
-        self.send({"jsonrpc": "2.0", "id": self.request, "method": "roots/list"})
-
-    def give_up(self) -> None:
+    def next_message(self, seconds: float) -> JSON | None:
+        """The question, or its cancellation after a wait in vain; None where the wait brought news."""
+        if self.initialized and self.request is None:
+            self.questions += 1
+            self.request = f"roots-{self.questions}"
+            return {"jsonrpc": "2.0", "id": self.request, "method": "roots/list"}
+        if self.news.wait(seconds):
+            return None
         self.silent = True
-        if self.request is not None:
-            params = {"requestId": self.request, "reason": "No answer in time."}
-            self.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+        params = {"requestId": self.request, "reason": "No answer in time."}
+        return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params} if self.request else None
 
     def learn(self, **news: Any) -> None:
         """Takes in what the client said, and wakes whoever waits for it."""
@@ -3859,6 +3902,11 @@ class Server:
 
 def end_now(server: Server) -> None:
     """Ends the process, after the save that it is in the middle of."""
+    import threading
+
+    last = threading.Timer(2 * SHUTDOWN_SECONDS, os._exit, (0,))  # whatever the other threads are stuck in
+    last.daemon = True
+    last.start()
     server.finish(SHUTDOWN_SECONDS)
     os._exit(0)
 
@@ -3907,7 +3955,7 @@ def serve(environ: Mapping[str, str]) -> int:
     try:
         read_lines(sys.stdin.buffer, server)
         server.finish(None)
-    except (KeyboardInterrupt, ClientGone):
+    except (KeyboardInterrupt, ClientGone, OSError):  # OSError: standard input can't be read
         end_now(server)
     return 0
 
@@ -4034,8 +4082,10 @@ def parse_words(words: list[str], options: Mapping[str, bool], most: int) -> tup
 
 
 def quoted(word: str) -> str:
-    """A word as a shell takes it, as far as that is the same everywhere."""
-    return word if re.fullmatch(r"[\w./\\:~+-]+", word) else f'"{word}"'
+    """A word as the system's shell takes it."""
+    if re.fullmatch(r"[\w./:+-]+", word):
+        return word
+    return f'"{word}"' if os.name == "nt" else "'" + word.replace("'", "'\\''") + "'"
 
 
 def person(values: dict[str, str], environ: Mapping[str, str]) -> Caller:
@@ -4094,7 +4144,7 @@ def completed(beginning: str, arguments: JSON, caller: Caller) -> str:
         raise ToolError(f"{beginning} is too short: type at least {MIN_PREFIX} characters of a selector.")
     if len(fitting) > 1:
         several = ", ".join(fitting[:SELECTORS_NAMED])
-        raise ToolError(f"{beginning} is the beginning of {len(fitting)} checkpoints: {several}.")
+        raise ToolError(f"{beginning} is the beginning of {len(fitting)} checkpoints: {several}. Type more of it.")
     return fitting[0]
 
 
@@ -4145,8 +4195,11 @@ def say(text: str, stream: Any) -> None:
         stream.buffer.write(text.encode("utf-8", "replace") + b"\n")
         stream.buffer.flush()
     except OSError as error:
+        is_reader_gone = error.errno in (errno.EPIPE, errno.EINVAL)
+        if not is_reader_gone:
+            log(f"the answer could not be printed: {error.strerror}")
         if stream is sys.stdout:  # to leave the text unprinted, it must not be tried again at the exit
-            os._exit(0 if error.errno in (errno.EPIPE, errno.EINVAL) else 1)
+            os._exit(0 if is_reader_gone else 1)
 
 
 def usage(problem: str) -> int:
