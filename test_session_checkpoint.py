@@ -5936,14 +5936,15 @@ class OddStateTests(Case):
         deep: Any = "x"
         for _ in range(sc.READ_LEVELS):
             deep = [deep]
-        for members, is_readable in [
+        table: list[tuple[JSON, bool]] = [
             ({"updatedAt": "9999-12-31T23:59:59.999999999Z"}, True),
             ({"updatedAt": "0001-01-01T00:00:00Z"}, True),
             ({"meta": {"redactions": 10**4000}}, True),
             ({"git": {"branch": "b" * 500_000, "head": "h" * 400_000}}, True),
             ({"unknown": deep}, False),
-        ]:
-            with self.subTest(list(members)):
+        ]
+        for members, is_readable in table:
+            with self.subTest(", ".join(members)):
                 self.save("g")
                 self.save("other", session="s2")
                 self.plant(**members)
