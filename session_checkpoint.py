@@ -4229,7 +4229,10 @@ def main(arguments: list[str] | None = None) -> int:
         if not words:
             return serve(os.environ)
         if words[0] in HOOKS:
-            return run_hook(words[0], os.environ)
+            status = run_hook(words[0], os.environ)
+            if arguments is None:  # taking the interpreter down would be a tenth of a hook's time
+                os._exit(status)
+            return status
         asks_for_help = not {"--help", "-h"}.isdisjoint(words)
         if words[0] in VERBS and not asks_for_help:
             return run_verb(words[0], words[1:], os.environ)
