@@ -624,7 +624,7 @@ class RedactionTests(Case):
 
     def test_no_text_makes_a_pattern_hang(self) -> None:
         units = ("a_", "a@", "http://a:", "eyJ", "-----BEGIN PRIVATE KEY-----\n", "curl -u ", "\\", "mysql -p ", "key ",
-                 "cookie: a=b; ", "A.", "' ")
+                 "cookie: a=b; ", "A.", "' ", "xoxb-", "xoxb-set ")
         for unit in units:
             with self.subTest(unit):
                 self.assertIsInstance(sc.redact(unit * (100_000 // len(unit)))[1], int)
@@ -5969,6 +5969,28 @@ class OddStateTests(Case):
     def test_a_secret_keeps_the_name_that_betrays_it(self) -> None:
         self.save("g", nextSteps=[{"DB_PASSWORD": "correct-horse-9"}])
         self.assertNotIn(b"correct-horse-9", self.read(".claude-checkpoints/s1.json"))
+
+    def test_the_words_of_a_command_stay_words(self) -> None:
+        self.save("g", recentCommands=[{"command": ["mysql", "--password", "hunter2-Zq9x7w", "shop"]}])
+        self.assertEqual(self.stored()["recentCommands"][0]["command"], f"mysql --password {sc.MARK} shop")
+
+    def test_carried_lists_over_their_limits_lose_the_oldest_and_what_is_done(self) -> None:
+        self.save("g")
+        tasks = [{"description": f"t{n}", "status": "done" if n < 15 else "pending"} for n in range(40)]
+        self.plant(goal={"primary": "g", "tasks": tasks}, decisions=[f"d{n}" for n in range(25)], nextSteps=["n"] * 30)
+        self.save("g", mode="merge", tasks=["new"], decisions=["new"])
+        stored = self.stored()
+        kept = [task["description"] for task in stored["goal"]["tasks"]]
+        self.assertEqual(kept, [*(f"t{n}" for n in range(11, 40)), "new"])
+        self.assertEqual(stored["decisions"], [*(f"d{n}" for n in range(6, 25)), "new"])
+        self.assertEqual(len(stored["nextSteps"]), 20)
+
+    def test_only_the_unknown_fields_that_are_named_are_looked_at(self) -> None:
+        fields: JSON = {f"field{n}": n for n in range(2_000)}
+        with mock.patch.object(sc, "excerpt", wraps=sc.excerpt) as excerpt:
+            answer = self.save("g", **fields)
+        self.assertEqual(excerpt.call_count, 5)
+        self.assertIn('Unknown field(s) were ignored: "field0", "field1",', answer["warnings"][0])
 
     def test_what_came_with_the_repository_is_distrusted_in_every_form(self) -> None:
         self.repository()

@@ -293,7 +293,7 @@ def words(text: str) -> tuple[str, ...]:
 
 
 # Several words in a row, as opposed to random characters: `rotate-keys-v2`.
-SLUG = r"[A-Za-z]{1,%d}\d{0,4}(?:[-_./: ]+(?:[A-Za-z]{1,%d}\d{0,4}|\d{1,4}[A-Za-z]{0,3}))*"
+SLUG = r"[A-Za-z]{1,%d}\d{0,4}(?:[-_./: ]+(?:[A-Za-z]{1,%d}\d{0,4}|\d{1,4}[A-Za-z]{0,3})){0,30}"
 WORDY = SLUG % (99, 99)
 NO_SLUG = rf"(?![-_.]{{0,2}}(?:\d{{1,4}}[A-Za-z]{{0,3}}[-_.]+)*{SLUG % (16, 16)}(?![\w.~-]))"
 
@@ -1177,11 +1177,11 @@ def mend(arguments: JSON, mending: Mending) -> JSON:
     return {name: value for name, value in mended.items() if value is not None}
 
 
-def mend_text(value: Any, note: Note) -> Any:
-    """Free text; a number becomes its digits, a list of texts its lines."""
+def mend_text(value: Any, note: Note, glue: str = "\n") -> Any:
+    """Free text; a number becomes its digits, a list of texts its lines, or the words of a command."""
     if isinstance(value, list) and value and all(isinstance(line, str) for line in value):
         note("text")
-        value = "\n".join(value)
+        value = glue.join(value)
     elif TYPES["number"](value):
         note("text")
         value = json.dumps(value)
@@ -1264,7 +1264,7 @@ def mend_member(name: str, value: Any, note: Note) -> Any:
         return mend_status(value, note)
     if name == "exitCode":
         return mend_exit_code(value, note)
-    text = mend_text(value, note)
+    text = mend_text(value, note, " " if name == "command" else "\n")
     return text if isinstance(text, str) else None
 
 
@@ -2525,9 +2525,9 @@ def save_request(arguments: JSON, caller: Caller) -> Request:
     root, more = attempt(problems, ("", []), project_root, string_in(values, "projectRoot"), caller)
     if problems:
         raise ToolError("Nothing was saved.\n" + "\n".join(problems))
-    unknown = [excerpt(name) for name in arguments if name not in SAVE_FIELDS]
+    unknown = [name for name in arguments if name not in SAVE_FIELDS]
     if unknown:
-        more = [*more, f"Unknown field(s) were ignored: {', '.join(unknown[:5])}."]
+        more = [*more, f"Unknown field(s) were ignored: {', '.join(map(excerpt, unknown[:5]))}."]
     selector = own.selector or new_uuid()
     content = {name: value for name, value in values.items() if name in CONTENT_FIELDS}
     mode, resumed = values.get("mode", "replace"), values.get("resumedFrom")
@@ -2739,7 +2739,6 @@ def new_record(request: Request, facts: Facts, current: JSON | None, base: JSON 
     new = request.content | {"modifiedFiles": facts.named}
     for command in new.get("recentCommands") or ():
         command["at"] = now
-    shorten_lists(old, request.mending)
     struck = redact_contents([new, old], request.mending)
     content = {field: rule(old.get(field), new.get(field)) for field, rule in MERGE_RULES.items()}
     carried = [] if request.content.get("modifiedFiles") == [] else old.get("modifiedFiles") or []
@@ -2833,6 +2832,13 @@ def drop(items: list[Any], is_least: Callable[[Any], bool] = lambda item: True, 
     return False
 
 
+def without_least(items: list[Any], count: int) -> list[Any]:
+    """Items without so many: of tasks the oldest that are done go first, of anything else the oldest."""
+    least_first = sorted(range(len(items)), key=lambda index: (not is_done(items[index]), index))
+    gone = set(least_first[:count])
+    return [item for index, item in enumerate(items) if index not in gone]
+
+
 def finish_content(content: JSON, omitted: int, mending: Mending) -> None:
     """Fills in what the call left open, and drops what overflows the limits, least important first.
 
@@ -2842,10 +2848,12 @@ def finish_content(content: JSON, omitted: int, mending: Mending) -> None:
             task["status"] = "pending"
             mending["tasks", "status"] += 1
     most = {name: schema["maxItems"] for name, schema in SAVE_FIELDS.items() if "maxItems" in schema}
+    content["nextSteps"] = (content["nextSteps"] or [])[: most["nextSteps"]]
     for field in ("tasks", "decisions", "recentCommands"):
-        while len(content[field]) > most[field]:
-            drop(content[field], is_done) or drop(content[field])
-            mending[field, "dropped"] += 1
+        extra = len(content[field]) - most[field]
+        if extra > 0:
+            content[field] = without_least(content[field], extra)
+            mending[field, "dropped"] += extra
     extra = max(0, len(content["modifiedFiles"]) - most["modifiedFiles"])
     del content["modifiedFiles"][most["modifiedFiles"] :]
     if extra or omitted:
@@ -3945,6 +3953,9 @@ def serve(environ: Mapping[str, str]) -> int:
         return 0
     if sys.stdin.isatty():
         log("waiting for an MCP client on standard input (Ctrl-C ends it); --help tells what a person can call.")
+    if os.name != "nt":  # whoever shares the streams may have left them otherwise
+        os.set_blocking(sys.stdin.fileno(), True)
+        os.set_blocking(sys.stdout.fileno(), True)
     output = sys.stdout.buffer
 
     def write(data: bytes) -> None:
