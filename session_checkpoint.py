@@ -138,6 +138,8 @@ class OtherVersion(Unreadable):
 class GitFailure(Exception):
     """Why there are no facts from git; an empty text where the root is simply no repository."""
 
+    tracked = False  # whether the file that was asked for is in the index all the same
+
 
 class RootsNeeded(Exception):
     """The call can't go on before the client has named its roots."""
@@ -1561,7 +1563,9 @@ def git_state(git: Git, renames: bool = True, file: str = "") -> GitState:
             raise failure_of(place)
         prefix, tracked = git_text(place.data[:-1]).rpartition("\n")[0], place.status == 0
     if snapshot.status != 0 and snapshot.complete:
-        raise failure_of(snapshot)
+        failure = failure_of(snapshot)
+        failure.tracked = tracked
+        raise failure
     branch, head, entries = parse_status(git_text(snapshot.data), prefix)
     return GitState(branch, head, entries, object_format(git, head), tracked, snapshot.complete)
 
@@ -1573,14 +1577,14 @@ def is_surely_top(root: str) -> bool:
     is_repository = re.match(rb"ref: |[0-9a-f]{40}", head) and all(
         exists(os.path.join(folder, name)) for name in ("objects", "refs")
     )
-    return bool(is_repository) and b"worktree" not in config and b"[include" not in config  # may set core.worktree
+    return bool(is_repository and config) and b"worktree" not in config and b"[include" not in config
 
 
 def beginning_of(path: str) -> bytes:
-    """The first 64 KiB of a small file, in small letters; nothing where it can't be read."""
+    """The first 64 KiB of a file, in small letters; nothing where it can't be read, or is a FIFO."""
     try:
-        with open(to_system(path), "rb") as file:
-            return file.read(1 << 16).lower()
+        with open(os.open(to_system(path), os.O_RDONLY | OPEN_SAFELY), "rb", buffering=0) as file:
+            return (file.read(1 << 16) or b"").lower()
     except OSError:
         return b""
 
@@ -2216,7 +2220,7 @@ def escape_structure(line: str) -> str:
     """A line of recorded text that starts no heading, list, quote, fence, table or tag."""
     line = re.sub(r"^([#>*+=~`|_\[-])", r"\\\1", line.strip())
     line = re.sub(r"^(\d{1,9})(?=[.)])", r"\1\\", line)
-    return re.sub(r"(?:(?<=\s)|^)<(?=[A-Za-z!?])|<(?=/)", r"\\<", line)
+    return re.sub(r"(?:(?<=\s)|^)<(?=[A-Za-z!?])|<(?=/|[a-z]+-[a-z-]*>)", r"\\<", line)
 
 
 def prose(text: str, limit: int) -> str:
@@ -2772,20 +2776,21 @@ def renewed(start: JSON, name: str, members: JSON) -> JSON:
 def envelope(request: Request, state: GitState, current: JSON | None, base: JSON | None, start: JSON, now: str) -> JSON:
     """What a checkpoint says about itself; members that this version does not know are carried along."""
     own = start if start is current else {}
+    identity, created = own.get("id") or "", own.get("createdAt") or ""
     lineage = request.resumed if base else None
     if current:
-        lineage = current.get("resumedFrom")
+        lineage = current.get("resumedFrom") or ""
     told: JSON = {
         "version": CHECKPOINT_VERSION,
-        "id": own.get("id") or new_uuid(),
-        "createdAt": own.get("createdAt") or now,
+        "id": identity if 0 < len(identity) <= 128 else new_uuid(),
+        "createdAt": now if seconds_of(created) is None else created,
         "updatedAt": now,
         "generator": dict(PROGRAM),
         "project": renewed(start, "project", {"name": os.path.basename(request.root) or "root"}),
     }
     if request.selector != SHARED:
         told["sessionId"] = request.selector
-    if lineage:
+    if lineage and is_selector(lineage):
         told["resumedFrom"] = lineage
     git = {"branch": state.branch, "head": state.head, "dirty": bool(state.entries)}
     told["git"] = renewed(start, "git", git) if state.head else None
@@ -2803,6 +2808,7 @@ def merged_files(facts: Facts, carried: list[JSON], request: Request) -> list[JS
             file["note"] = before["note"]
     rest = [carried_file(file, facts.state, request) for file in recorded.values()]
     kept = [file for file in rest if file]
+    facts.omitted -= sum(file["path"] in facts.state.entries for file in kept)  # those had had no room
     noted = [file for file in kept if file.get("note")]
     return [*facts.named, *noted, *facts.found, *(file for file in kept if not file.get("note"))]
 
@@ -2812,8 +2818,11 @@ def carried_file(file: JSON, state: GitState, request: Request) -> JSON | None:
     if path_parts(file["path"]) is None or is_own_file(file["path"]):
         request.mending["modifiedFiles", "outside"] += 1
         return None
+    note = file.get("note")
+    if file["path"] in state.entries:  # git reports it, but without a note there was no room
+        return file | file_entry(file["path"], note, state, request.root) if note else None
     held = held_content(request.root, file["path"], state.algorithm)
-    if held is None and not file.get("note"):
+    if held is None and not note:
         return None
     kept = {name: value for name, value in file.items() if name not in ("hash", "size", "mtimeMs", "from")}
     return kept | {"status": "D" if held is None else "M", "source": "agent"} | known_content(held)
@@ -2964,6 +2973,7 @@ class Present(Record):
 
     state: GitState | None  # None: nothing, be it that there is no repository
     commits: Commits
+    tracked: bool  # whether the checkpoint's file is in the repository
     warnings: list[str]
 
 
@@ -2974,17 +2984,18 @@ def present_state(root: str, environ: Mapping[str, str], found: Found) -> Presen
     try:
         state = git_state(git, renames=False, file=file_below_root(found.selector) + BACKUP * found.from_backup)
     except GitFailure as error:
-        return Present(None, unknown, [f"No facts from git: {error}."] if str(error) else [])
+        return Present(None, unknown, error.tracked, [f"No facts from git: {error}."] if str(error) else [])
     warnings = [] if state.complete else ["git reported more files than can be read; not all could be compared."]
     try:
-        return Present(state, commits_since(git, head, state) if head else unknown, warnings)
+        return Present(state, commits_since(git, head, state) if head else unknown, state.tracked, warnings)
     except GitFailure as error:
-        return Present(state, unknown, [*warnings, f"The commits since the checkpoint could not be read: {error}."])
+        warnings.append(f"The commits since the checkpoint could not be read: {error}.")
+        return Present(state, unknown, state.tracked, warnings)
 
 
 def is_foreign(root: str, present: Present) -> bool:
     """Whether a checkpoint came with the repository: its file is in the index, or its directory is a submodule."""
-    return bool(present.state and present.state.tracked) or exists(os.path.join(root, SESSIONS_FOLDER, ".git"))
+    return present.tracked or exists(os.path.join(root, SESSIONS_FOLDER, ".git"))
 
 
 def drift_since(checkpoint: JSON, root: str, present: Present) -> Drift:
@@ -3263,7 +3274,7 @@ def tracked_checkpoints(root: str, environ: Mapping[str, str], selectors: list[s
         return []
     git = git_in(root, environ)
     try:
-        (tracked,) = run_git(git, ["ls-files", "-z", "--", SESSIONS_FOLDER, SHARED_FILE])
+        (tracked,) = run_git(git, ["ls-files", "-z", "--", SESSIONS_FOLDER, SHARED_FILE, SHARED_FILE + BACKUP])
     except GitFailure:
         return []
     files = set(git_text(tracked.data).split("\0"))
@@ -4082,7 +4093,7 @@ def parse_words(words: list[str], options: Mapping[str, bool], most: int) -> tup
         if word == "-" or not word.startswith("-"):
             others.append(word)
         elif name not in options or (equals and not options[name]):
-            raise UsageError(f"unknown option {name}")
+            raise UsageError(f"unknown option {redact(name)[0]}")
         elif options[name] and not equals and not rest:
             raise UsageError(f"{name} needs a value")
         else:
