@@ -1424,6 +1424,7 @@ def run_git(git: Git, *commands: list[str]) -> list[GitOutput]:
     try:
         for command in commands:
             started.append(GitProcess(program, git, command))
+            started[-1].start_reading()
         return [process.output(git.deadline) for process in started]
     except (OSError, RuntimeError) as error:  # RuntimeError: no thread can be started
         raise GitFailure(f"git can't be run: {getattr(error, 'strerror', error)}") from None
@@ -1452,6 +1453,8 @@ class GitProcess:
         self.data, self.message = bytearray(), bytearray()
         pipes = ((self.process.stdout, self.data), (self.process.stderr, self.message))
         self.readers = [threading.Thread(target=self.read, args=pipe, daemon=True) for pipe in pipes]
+
+    def start_reading(self) -> None:
         for reader in self.readers:
             reader.start()
 
@@ -1473,6 +1476,9 @@ class GitProcess:
     def end(self) -> None:
         """Kills git, and all that it started, if any of it still runs."""
         running_git.discard(self)
+        for reader, pipe in zip(self.readers, (self.process.stdout, self.process.stderr), strict=True):
+            if pipe and not reader.is_alive():  # else the reader closes it, at the end of the data
+                pipe.close()
         if self.process.poll() is not None and not any(reader.is_alive() for reader in self.readers):
             return
         import subprocess
