@@ -1424,7 +1424,6 @@ def run_git(git: Git, *commands: list[str]) -> list[GitOutput]:
     try:
         for command in commands:
             started.append(GitProcess(program, git, command))
-            started[-1].start_reading()
         return [process.output(git.deadline) for process in started]
     except (OSError, RuntimeError) as error:  # RuntimeError: no thread can be started
         raise GitFailure(f"git can't be run: {getattr(error, 'strerror', error)}") from None
@@ -1453,10 +1452,13 @@ class GitProcess:
         self.data, self.message = bytearray(), bytearray()
         pipes = ((self.process.stdout, self.data), (self.process.stderr, self.message))
         self.readers = [threading.Thread(target=self.read, args=pipe, daemon=True) for pipe in pipes]
-
-    def start_reading(self) -> None:
-        for reader in self.readers:
-            reader.start()
+        try:
+            for reader in self.readers:
+                reader.start()
+        except RuntimeError:  # no thread can be started
+            self.end()
+            self.process.wait()
+            raise
 
     def read(self, pipe: Any, into: bytearray) -> None:
         with pipe:
