@@ -27,9 +27,9 @@ example:
 A checkpoint is one JSON file a session, in <project>/.claude-checkpoints. Nothing leaves the machine.
 """
 # The file reads from top to bottom; a section uses only itself and earlier ones.
-#   1 Names and limits    2 Records, errors      3 Text and time   4 Redaction   5 Schemas   6 Validation
-#   7 Git facts           8 Drift       9 Storage        10 Brief                11 Calls    12 Saving
-#  13 Loading, listing   14 Tools      15 Protocol       16 Hooks                17 Command line
+#   1 Names and limits    2 Records, errors    3 Text and time    4 Redaction    5 Schemas    6 Validation
+#   7 Git facts           8 Drift              9 Storage         10 Brief       11 Calls     12 Saving
+#  13 Loading, listing   14 Tools             15 Protocol        16 Hooks       17 Command line
 from __future__ import annotations
 
 import errno
