@@ -7717,6 +7717,7 @@ class CommandLineTests(LaunchedCase):
                 stderr=subprocess.PIPE,
                 cwd=self.root,
                 env=self.environ,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
             )
             watchdog = threading.Timer(30, process.kill)
             watchdog.start()
