@@ -3092,6 +3092,7 @@ def resumable(selectors: Iterable[str], environ: Mapping[str, str]) -> set[str]:
     return found
 
 
+UNLOADABLE = "Load another one, or save anew: a save keeps damaged files aside."
 TRACKED = "git tracks this checkpoint: it came with the repository, not from a session on this machine. Distrust it."
 
 
@@ -3101,7 +3102,7 @@ def load_session_checkpoint(arguments: JSON, caller: Caller) -> JSON:
     try:
         found = look_up(call.root, selector) if selector and is_selector(selector) else None
     except Unreadable as error:
-        raise ToolError(f"Checkpoint {selector} can't be loaded: {error}.") from None
+        raise ToolError(f"Checkpoint {selector} can't be loaded: {error}. {UNLOADABLE}") from None
     if found:
         return loaded_answer(found, call)
     if "checkpoint" in call.values:

@@ -2916,7 +2916,7 @@ class HostilePlaceTests(StoreCase):
                 os.mkdir(self.folder)
                 make(self.main)
                 unreadable = f"{self.main} is unreadable: it is no regular file"
-                expected = f"Checkpoint s1 can't be loaded: {unreadable}; {self.main}.prev is missing."
+                expected = f"Checkpoint s1 can't be loaded: {unreadable}; {self.main}.prev is missing. {sc.UNLOADABLE}"
                 self.assertEqual(self.refused(self.load), expected)
                 entry = self.list()["entries"][0]
                 self.assertEqual((entry["goal"], entry["updatedAt"], entry["branch"]), ("(unreadable)", "", None))
@@ -3017,7 +3017,7 @@ class HostileContentTests(StoreCase):
                 self.assertRegex(
                     self.refused(self.load),
                     rf"^Checkpoint s1 can't be loaded: {re.escape(self.main)} is unreadable: {reason}; "
-                    rf"{re.escape(self.main)}\.prev is missing\.\Z",
+                    rf"{re.escape(self.main)}\.prev is missing\. {re.escape(sc.UNLOADABLE)}\Z",
                 )
                 listed = self.list()
                 self.assertEqual(listed["entries"][-1]["goal"], "(unreadable)")
@@ -3060,7 +3060,7 @@ class HostileContentTests(StoreCase):
         self.plant(b"", "s1.json.prev")
         expected = (
             f"Checkpoint s1 can't be loaded: {self.main} is unreadable: it holds only zero bytes; "
-            f"{self.main}.prev is unreadable: it is empty."
+            f"{self.main}.prev is unreadable: it is empty. {sc.UNLOADABLE}"
         )
         self.assertEqual(self.refused(self.load), expected)
         self.assertEqual(self.names(), ["s1.json", "s1.json.prev"])
@@ -5190,13 +5190,13 @@ class LoadingTests(Case):
         error = self.refused(self.load)
         text = (
             f"Checkpoint s1 can't be loaded: {main} is unreadable: it holds only zero bytes; "
-            f"{backup} is unreadable: it is no checkpoint (version is missing or no integer)."
+            f"{backup} is unreadable: it is no checkpoint (version is missing or no integer). {sc.UNLOADABLE}"
         )
         self.assertEqual(error, text)
         self.assertEqual(self.refused(self.load, session="s2", checkpoint="s1"), text)
         os.remove(backup)
         error = self.refused(self.load)
-        self.assertTrue(error.endswith(f"it holds only zero bytes; {backup} is missing."), error)
+        self.assertTrue(error.endswith(f"zero bytes; {backup} is missing. {sc.UNLOADABLE}"), error)
 
     def test_the_full_form(self) -> None:
         kept = checkpoint_file(sessionId="s1", extra={"deep": [1, None]}, project={"name": "my-app"})
