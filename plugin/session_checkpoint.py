@@ -215,7 +215,7 @@ def escaped_in_json(match: re.Match[str]) -> str:
     character = match.group()
     if "\ud800" <= character <= "\udfff":  # there is no escape that strict clients take: it is shown instead
         character = shown(character)
-    return json.dumps(character)[1:-1].replace("\x7f", "\\u007f")
+    return json.dumps(character)[1:-1]
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
@@ -2981,7 +2981,7 @@ class Present(Record):
 
     state: GitState | None  # None: nothing, be it that there is no repository
     commits: Commits
-    tracked: bool  # whether the checkpoint's file is in the repository
+    tracked: bool  # whether the checkpoint came with the repository: its file is tracked, or its directory a submodule
     warnings: list[str]
 
 
@@ -2989,21 +2989,19 @@ def present_state(root: str, environ: Mapping[str, str], found: Found) -> Presen
     git = git_in(root, environ)
     head = (found.record.get("git") or {}).get("head")
     unknown = Commits(None, False, None)
+    submodule = exists(os.path.join(root, SESSIONS_FOLDER, ".git"))
     try:
         state = git_state(git, renames=False, file=file_below_root(found.selector) + BACKUP * found.from_backup)
     except GitFailure as error:
-        return Present(None, unknown, error.tracked, [f"No facts from git: {error}."] if str(error) else [])
+        warnings = [f"No facts from git: {error}."] if str(error) else []
+        return Present(None, unknown, submodule or error.tracked, warnings)
+    tracked = submodule or state.tracked
     warnings = [] if state.complete else ["git reported more files than can be read; not all could be compared."]
     try:
-        return Present(state, commits_since(git, head, state) if head else unknown, state.tracked, warnings)
+        return Present(state, commits_since(git, head, state) if head else unknown, tracked, warnings)
     except GitFailure as error:
         warnings.append(f"The commits since the checkpoint could not be read: {error}.")
-        return Present(state, unknown, state.tracked, warnings)
-
-
-def is_foreign(root: str, present: Present) -> bool:
-    """Whether a checkpoint came with the repository: its file is in the index, or its directory is a submodule."""
-    return present.tracked or exists(os.path.join(root, SESSIONS_FOLDER, ".git"))
+        return Present(state, unknown, tracked, warnings)
 
 
 def drift_since(checkpoint: JSON, root: str, present: Present) -> Drift:
@@ -3020,7 +3018,7 @@ def drift_since(checkpoint: JSON, root: str, present: Present) -> Drift:
         lambda path: not is_partial or changed_later(root, path, since),
     )
     moved = bool(saved.get("head") and present.state) and saved.get("branch") != state.branch
-    certain = compares and state.complete and not is_foreign(root, present)
+    certain = compares and state.complete and not present.tracked
     return Drift(moved, state.branch, commits.count, commits.unreachable, changes, compares, certain)
 
 
@@ -3123,7 +3121,7 @@ def loaded_answer(found: Found, call: Call) -> JSON:
     checkpoint, now, environ = found.record, time.time(), call.caller.environ
     present = present_state(call.root, environ, found)
     drift = drift_since(checkpoint, call.root, present)
-    tracked = [TRACKED] if is_foreign(call.root, present) else []
+    tracked = [TRACKED] if present.tracked else []
     warnings = bounded([*tracked, *found.warnings, *call.warnings, *drift_warnings(checkpoint, present, drift)])
     hint = resume_hint(found.selector, call)
     answer = {
