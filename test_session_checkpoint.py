@@ -5982,7 +5982,8 @@ class OddStateTests(Case):
         self.save("g")
         tasks = [{"description": f"t{n}", "status": "done" if n < 15 else "pending"} for n in range(40)]
         self.plant(goal={"primary": "g", "tasks": tasks}, decisions=[f"d{n}" for n in range(25)], nextSteps=["n"] * 30)
-        self.save("g", mode="merge", tasks=["new"], decisions=["new"])
+        answer = self.save("g", mode="merge", tasks=["new"], decisions=["new"])
+        self.assertIn("nextSteps: over its limit; the last 10 item(s) were left out.", answer["warnings"])
         stored = self.stored()
         kept = [task["description"] for task in stored["goal"]["tasks"]]
         self.assertEqual(kept, [*(f"t{n}" for n in range(11, 40)), "new"])

@@ -2763,7 +2763,7 @@ def new_record(request: Request, facts: Facts, current: JSON | None, base: JSON 
     return envelope(request, facts.state, current, base, start, now) | {
         "goal": renewed(start, "goal", {"primary": content["goal"], "tasks": content["tasks"]}),
         "summary": content["summary"] or "",
-        "nextSteps": content["nextSteps"] or [],
+        "nextSteps": content["nextSteps"],
         "decisions": content["decisions"],
         "modifiedFiles": content["modifiedFiles"],
         "recentCommands": content["recentCommands"],
@@ -2865,7 +2865,10 @@ def finish_content(content: JSON, omitted: int, mending: Mending) -> None:
             task["status"] = "pending"
             mending["tasks", "status"] += 1
     most = {name: schema["maxItems"] for name, schema in SAVE_FIELDS.items() if "maxItems" in schema}
-    content["nextSteps"] = (content["nextSteps"] or [])[: most["nextSteps"]]
+    steps = content["nextSteps"] or []
+    content["nextSteps"] = steps[: most["nextSteps"]]
+    if len(steps) > most["nextSteps"]:
+        mending["nextSteps", "first"] += len(steps) - most["nextSteps"]
     for field in ("tasks", "decisions", "recentCommands"):
         extra = len(content[field]) - most[field]
         if extra > 0:
