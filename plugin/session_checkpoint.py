@@ -40,7 +40,7 @@ import stat
 import sys
 import time
 from collections import Counter
-from functools import cache, lru_cache
+from functools import lru_cache
 
 if sys.version_info < (3, 10):  # noqa: UP036 - people do start it so: Apple's python3 is 3.9
     if sys.argv[1:2] in (["hook-nudge"], ["hook-guard"]):
@@ -128,7 +128,11 @@ class ProtocolError(Exception):
 
 
 class Unreadable(Exception):
-    """A checkpoint file that can't be trusted; its text is the reason."""
+    """A checkpoint file that can't be trusted: the reason, and what to do where that is known."""
+
+    def __init__(self, reason: str, cure: str = "") -> None:
+        super().__init__(reason)
+        self.cure = cure
 
 
 class OtherVersion(Unreadable):
@@ -200,6 +204,22 @@ def one_line(text: str) -> str:
     return shown(" ".join(text.split()))
 
 
+def shown_path(path: str) -> str:
+    return cut(shown(path).replace("\n", "\\n").replace("\t", "\\t"), PATH_CHARACTERS)
+
+
+def shell_word(word: str) -> str:
+    """A word as the system's shell takes it."""
+    if re.fullmatch(r"[\w./:+-]+", word):
+        return word
+    return f'"{word}"' if os.name == "nt" else "'" + word.replace("'", "'\\''") + "'"
+
+
+def first_few(names: list[str], most: int) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def cut(text: str, limit: int) -> str:
     """At most `limit` characters, the last an ellipsis where something is missing; a redaction mark stays whole."""
     if len(text) <= limit:
@@ -226,7 +246,7 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 def refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def finite(digits: str) -> float:
@@ -241,6 +261,8 @@ def json_value(data: bytes) -> Any:
     """Reads JSON that nobody vouches for. Raises ValueError, also where Python's own reader would be more lenient."""
     try:
         return DECODER.decode(data.decode().removeprefix("\ufeff"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 at byte {error.start}") from None
     except RecursionError:
         raise ValueError("nested too deep") from None
 
@@ -571,7 +593,7 @@ for chars, plain in (("“”„「」『』", '"'), ("‘’‚", "'"), ("\u300
     FOLDED.update(dict.fromkeys(map(ord, chars), plain))
 
 
-@cache
+@lru_cache(maxsize=1024)
 def regex(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.ASCII)
 
@@ -736,7 +758,7 @@ def named(flat: str, low: str, found: list[Span]) -> Iterator[Span]:
                 yield span
 
 
-@cache
+@lru_cache(maxsize=1)
 def name_pattern() -> re.Pattern[str]:
     words = "|".join(sorted(NAME_WORDS, key=len, reverse=True))
     return re.compile(rf"(?:{words})s?(?:[_-](?:{'|'.join(NAME_TAILS)}))?(?:[_-]?\d{{1,3}})?(?![a-z0-9_-])")
@@ -1077,14 +1099,14 @@ def found_type(value: Any) -> str:
     return "null" if value is None else with_article(next(name for name, fits in TYPES.items() if fits(value)))
 
 
+def safe_text(text: str, most: int) -> str:
+    """A text of others' as a message may show it: short, on one line, and without secrets."""
+    return cut(one_line(redact(text[:2_000])[0]), most)
+
+
 def excerpt(value: Any) -> str:
-    """A rejected value as an error may show it: short, and without secrets."""
-    plain = value if isinstance(value, str) else json.dumps(value, default=str)
-    return '"' + cut(one_line(redact(plain[:2_000])[0]), 80) + '"'
-
-
-def too_many(count: int, most: int, what: str) -> str | None:
-    return None if count <= most else f"must have at most {most} {what}; found {count}"
+    """A rejected value as an error shows it."""
+    return '"' + safe_text(value if isinstance(value, str) else json.dumps(value, default=str), 80) + '"'
 
 
 # keyword -> what is wrong with a value, None if nothing is.
@@ -1092,19 +1114,21 @@ KEYWORDS: dict[str, Callable[[Any, Any], str | None]] = {
     "type": lambda value, name: (
         None if TYPES[name](value) else f"must be {with_article(name)}; found {found_type(value)}"
     ),
-    "enum": lambda value, all: None if value in all else f"must be {' or '.join(all)}; found {excerpt(value)}",
-    "minimum": lambda value, least: None if value >= least else f"must be {least} or more; found {value}",
+    "enum": lambda value, all: (
+        None if value in all else f"must be {', '.join(all[:-1])} or {all[-1]}; found {excerpt(value)}"
+    ),
+    "minimum": lambda value, least: None if value >= least else f"must be {least} or more; found {cut(str(value), 20)}",
     "minLength": lambda value, least: None if len(value.strip()) >= least else "must not be empty",
-    "maxLength": lambda value, most: too_many(len(value), most, "characters"),
-    "maxItems": lambda value, most: too_many(len(value), most, "items"),
+    # What is over these is cut, never refused.
+    **dict.fromkeys(("maxLength", "maxItems"), lambda value, most: None),
     # These inform, or are followed by `violations` itself.
     **dict.fromkeys(("description", "default", "properties", "required", "items"), lambda value, said: None),
 }
 
 
-def first_problem(value: Any, schema: JSON, without: tuple[str, ...] = ()) -> str | None:
-    """What is wrong with a value itself, not with what it holds; `without` names keywords to pass over."""
-    problems = (KEYWORDS[keyword](value, limit) for keyword, limit in schema.items() if keyword not in without)
+def first_problem(value: Any, schema: JSON) -> str | None:
+    """What is wrong with a value itself, not with what it holds."""
+    problems = (KEYWORDS[keyword](value, limit) for keyword, limit in schema.items())
     return next(filter(None, problems), None)
 
 
@@ -1143,25 +1167,35 @@ MENDED = {
     "json": "JSON text was parsed",
     "list": "a single value became a list of one",
     "text": "{n} value(s) that were no text became text",
-    "item": "{n} plain text(s) became item(s)",
-    "name": "{n} member(s) under another name were understood",
+    "item": "{n} plain text(s) became item(s) with that text as {main}",
+    "name": "{n} member(s) under another name were understood; the names are {members}",
     "word": "{n} status(es) in other words were understood",
     "status": "{n} unknown or missing status(es) became pending",
     "digits": "{n} exitCode(s) given as text were read",
     "exit": "{n} exitCode(s) that are no integer were left out",
-    "empty": "{n} item(s) that are empty or lack their main member were left out",
+    "empty": "{n} item(s) without {main} were left out",
     "surrogate": "{n} text(s) held lone surrogates, now U+FFFD",
-    "first": "over its limit; the last {n} item(s) were left out",
-    "newest": "over its limit; the oldest {n} item(s) were left out",
+    "first": "more than {most}; the last {n} item(s) were left out",
+    "newest": "more than {most}; the oldest {n} item(s) were left out",
     "cut": "{n} text(s) were cut at their limit",
     "outside": "{n} path(s) outside the project were left out",
-    "dropped": "{n} old item(s) were dropped to stay within the limits",
+    "dropped": "{n} item(s) were dropped to stay within the limits, {least} first",
     "omitted": "{n} file(s) did not fit within the limits and were omitted",
     "stripped": "members that this version does not know were dropped, since the file was too large",
     "halved": "the longest text was halved, {n} time(s), since the file was too large",
     "redacted": "{n} secret-looking value(s) were redacted",
 }
-TRUNCATING = {"first", "newest", "cut", "dropped", "omitted", "stripped", "halved"}
+TRUNCATING = ("first", "newest", "cut", "dropped", "omitted", "stripped", "halved")  # what loses something
+
+
+def mending_warnings(mending: Mending) -> Iterator[str]:
+    """What was done to the fields of a save, what was lost first."""
+    for (field, kind), n in sorted(mending.items(), key=lambda mended: mended[0][1] not in TRUNCATING):
+        schema = SAVE_FIELDS.get(field, {})
+        items = schema.get("items", {})
+        names = {"main": items.get("required", ["text"])[0], "members": ", ".join(items.get("properties", ()))}
+        least = "finished ones" if field == "tasks" else "the oldest"
+        yield f"{field}: {MENDED[kind].format(n=n, most=schema.get('maxItems'), least=least, **names)}."
 
 
 def mend(arguments: JSON, mending: Mending) -> JSON:
@@ -1214,11 +1248,17 @@ def mend_list(value: Any, schema: JSON, note: Note) -> Any:
         value = [value]
     if not isinstance(value, list):
         return value
-    items = [mend_item(item, schema["items"], note) if is_of_items else mend_line(item, note) for item in value]
-    filled = [item for item in items if is_filled(item, schema["items"])]
-    for _ in range(len(items) - len(filled)):
-        note("empty")
-    return filled if filled or not items else None
+    filled = []
+    for item in value:
+        kinds: list[str] = []
+        item = mend_item(item, schema["items"], kinds.append) if is_of_items else mend_line(item, kinds.append)
+        if is_filled(item, schema["items"]):
+            filled.append(item)
+        else:
+            kinds = ["empty"]
+        for kind in kinds:
+            note(kind)
+    return filled if filled or not value else None
 
 
 def mend_line(value: Any, note: Note) -> Any:
@@ -1241,7 +1281,7 @@ def mend_item(value: Any, schema: JSON, note: Note) -> Any:
     value = unpacked(value, "{", note)
     if isinstance(value, str) or TYPES["number"](value):
         note("item")
-        value = {schema["required"][0]: value}
+        value = {schema["required"][0]: value if isinstance(value, str) else json.dumps(value)}
     if not isinstance(value, dict):
         return None
     members = {name: mend_member(name, member_of(value, name, note), note) for name in schema["properties"]}
@@ -1426,7 +1466,7 @@ def run_git(git: Git, *commands: list[str]) -> list[GitOutput]:
             started.append(GitProcess(program, git, command))
         return [process.output(git.deadline) for process in started]
     except (OSError, RuntimeError) as error:  # RuntimeError: no thread can be started
-        raise GitFailure(f"git can't be run: {getattr(error, 'strerror', error)}") from None
+        raise GitFailure(f"{program} can't be run: {getattr(error, 'strerror', error)}") from None
     finally:
         for process in started:
             process.end()
@@ -1568,10 +1608,10 @@ def git_state(git: Git, renames: bool = True, file: str = "") -> GitState:
         # rev-parse answers word by word: the prefix, then the file's blob, or the word again if the index has none
         snapshot, place = run_git(git, status, ["rev-parse", "--show-prefix", f":./{file or '.'}"])
         if b"\n" not in place.data:
-            raise failure_of(place)
+            raise failure_of(place, git.root)
         prefix, tracked = git_text(place.data[:-1]).rpartition("\n")[0], place.status == 0
     if snapshot.status != 0 and snapshot.complete:
-        failure = failure_of(snapshot)
+        failure = failure_of(snapshot, git.root)
         failure.tracked = tracked
         raise failure
     branch, head, entries = parse_status(git_text(snapshot.data), prefix)
@@ -1597,11 +1637,15 @@ def beginning_of(path: str) -> bytes:
         return b""
 
 
-def failure_of(output: GitOutput) -> GitFailure:
+def failure_of(output: GitOutput, root: str) -> GitFailure:
     if output.status is None:
         return GitFailure(LATE)
     is_no_repository = output.message.startswith("fatal: not a git repository (or any")
-    return GitFailure("" if is_no_repository else f"git says: {shown(output.message)}")
+    if is_no_repository and not exists(os.path.join(root, ".git")):
+        return GitFailure("")
+    if not output.message:
+        return GitFailure(f"git says nothing and ends with status {output.status}")
+    return GitFailure(f"git says: {safe_text(output.message, 200)}")
 
 
 def object_format(git: Git, head: str | None) -> str:
@@ -1834,6 +1878,7 @@ IGNORE_ALL = b"# Checkpoints are local to this machine.\n*\n"
 TEMPORARY = r"\..{1,160}\.[0-9a-f]{16}\.tmp"
 WINDOWS_DEVICES = {"con", "prn", "aux", "nul"} | {f"{port}{digit}" for port in ("com", "lpt") for digit in range(10)}
 NO_SESSIONS = WINDOWS_DEVICES | {SHARED}
+NOT_SAVED = "Nothing was saved; no earlier checkpoint is lost."
 WINDOWS_BUSY = (5, 32, 33)  # access denied, sharing violation, lock violation: a scanner has the file for a moment
 
 
@@ -1942,7 +1987,7 @@ def open_folder(path: str) -> Folder | None:
     except OSError as error:
         if error.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise
-        problem = f"{shown(path)} is a link or a file, not a directory."
+        problem = f"{shown_path(path)} is a link or a file, not a directory."
         raise ToolError(f"{problem} Move it away; checkpoints are written nowhere else.") from None
 
 
@@ -1996,18 +2041,18 @@ class Lock:
         deadline = time.monotonic() + LOCK_SECONDS
         while not self.take():
             if time.monotonic() > deadline:
-                raise ToolError(
-                    f"Another process has been saving in {shown(self.folder.path)} for {LOCK_SECONDS:.0f} s. "
-                    "Nothing was written; save again."
-                )
+                trouble = f"Another process has held {self.path()} for {LOCK_SECONDS:.0f} s"
+                raise ToolError(f"{trouble}. {NOT_SAVED} Save again.")
             time.sleep(0.005)
+
+    def path(self) -> str:
+        return shown_path(os.path.join(self.folder.path, self.name))
 
     def take(self) -> bool:
         try:
             self.fd = self.folder.open(self.name, os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            path = os.path.join(self.folder.path, self.name)
-            raise ToolError(f"Could not lock {shown(path)}: {error.strerror}. Nothing was written.") from None
+            raise ToolError(f"Could not lock {self.path()}: {error.strerror}. {NOT_SAVED}") from None
         is_taken = False
         try:
             protect(self.fd)
@@ -2058,12 +2103,13 @@ def parse_checkpoint(data: bytes) -> JSON:
             raise Unreadable("it is empty") from None
         if not data.strip(b"\0"):
             raise Unreadable("it holds only zero bytes") from None
-        raise Unreadable(f"it is no JSON ({error})") from None
+        raise Unreadable(f"it is no JSON: {error}") from None
     version = found.get("version") if isinstance(found, dict) else None
     if not TYPES["integer"](version):
-        raise Unreadable("it is no checkpoint (version is missing or no integer)")
+        raise Unreadable("it is no checkpoint: version is missing or no integer")
     if version != CHECKPOINT_VERSION:
-        raise OtherVersion(f"it has format version {version}; this program knows version {CHECKPOINT_VERSION}")
+        reason = f"it has format version {version}; this program knows version {CHECKPOINT_VERSION}"
+        raise OtherVersion(reason, "Update session-checkpoint.")
     return found
 
 
@@ -2080,9 +2126,9 @@ def checked_checkpoint(found: JSON, selector: str) -> JSON:
     if not is_within(found, READ_LEVELS):
         raise Unreadable("it is nested too deep")
     if problem := next(violations(found, CHECKPOINT), None):
-        raise Unreadable(f"it is no checkpoint ({cut(shown(problem), 120)})")
+        raise Unreadable(f"it is no checkpoint: {cut(shown(problem), 120)}")
     if seconds_of(found["updatedAt"]) is None:
-        raise Unreadable("it is no checkpoint (updatedAt is no time)")
+        raise Unreadable("it is no checkpoint: updatedAt is no time")
     if selector != SHARED and found.get("sessionId") not in (None, selector):
         raise Unreadable("it belongs to another session")
     return found
@@ -2109,22 +2155,23 @@ class Found(Record):
 def find_checkpoint(folder: Folder, selector: str) -> Found | None:
     """A checkpoint from its main file, else from its backup. Raises Unreadable, naming both, if neither is good."""
     name = file_name(selector)
-    is_damaged = False
     troubles: list[str] = []
+    cures: list[str] = []
     for file in (name, name + BACKUP):
-        path = os.path.join(folder.path, file)
         try:
             if found := read_checkpoint(folder, file, selector):
-                note = [f"{troubles[0]}. This is its backup, the save before the last."] if troubles else []
-                return Found(selector, found, path, bool(troubles), note)
-            troubles.append(f"{shown(path)} is missing")
-        except (Unreadable, OSError) as error:
-            is_damaged = True
-            reason = error.strerror if isinstance(error, OSError) else error
-            troubles.append(f"{shown(path)} is unreadable: {reason}")
-    if not is_damaged:
+                note = [f"{troubles[0]}; its backup {file} was used, the save before the last."] if troubles else []
+                return Found(selector, found, os.path.join(folder.path, file), bool(troubles), note)
+            troubles.append(f"{file} is missing")
+        except Unreadable as error:
+            cures.append(error.cure)
+            troubles.append(f"{file} is unreadable: {error}")
+        except OSError as error:
+            cures.append("Mend that, then load it again.")
+            troubles.append(f"{file} is unreadable: {error.strerror}")
+    if not cures:
         return None
-    raise Unreadable("; ".join(troubles))
+    raise Unreadable("; ".join(troubles), next(filter(None, cures), ""))
 
 
 def selectors_in(names: Iterable[str]) -> set[str]:
@@ -2221,7 +2268,6 @@ BRIEF_SIZES = (
     *((30, 4_000), (30, 3_000), (20, 3_000), (20, 2_200), (15, 1_600), (12, 1_200), (10, 900)),
     *((8, 600), (6, 400), (4, 250), (3, 160), (2, 80)),
 )
-SHORTENED = 'Shortened to fit: format "full" (in a shell: --json) has everything.'
 
 
 def escape_structure(line: str) -> str:
@@ -2347,7 +2393,7 @@ class Caller(Record):
     environ: Mapping[str, str]
     folder: str | None  # the working directory; None if it is gone
     client_root: Callable[[], tuple[str | None, list[str]]]  # the root that the client offers, and warnings
-    person: str  # how a person at a shell loads SELECTOR; empty for a model
+    program: str  # how a person at a shell calls this program; empty for a model
 
 
 class Own(Record):
@@ -2357,28 +2403,41 @@ class Own(Record):
     source: str | None  # as sessionSource says it; None for the shared file
 
 
-SESSION_FORM = "1 to 128 letters, digits, _ or -, the first a letter or digit; not legacy or a device such as con"
+OTHERS_IN_A_TOOL = (
+    "To load another checkpoint, pass its selector as checkpoint; to go on from one, pass it to a save as resumedFrom."
+)
+OTHERS_AT_A_SHELL = "To load another checkpoint, write its selector behind load."
+SESSION_FORM = "1 to 128 letters, digits, _ or -, the first a letter or digit; not legacy, nor a name such as con"
 
 
-def own_session(argument: str | None, environ: Mapping[str, str]) -> tuple[Own, list[str]]:
+def load_command(selector: str, root: str, caller: Caller) -> str:
+    """How a person at a shell loads a checkpoint again; its root is left out where the program finds it by itself."""
+    found = os.path.realpath(setting(caller.environ, "CHECKPOINT_PROJECT_ROOT") or caller.folder or "")
+    option = "" if found == root else f" --project-root {shell_word(root)}"
+    return shown(f"{caller.program} load {selector}{option}")
+
+
+def own_session(argument: str | None, caller: Caller) -> tuple[Own, list[str]]:
     """The caller's own session and warnings. Raises ToolError."""
     warnings: list[str] = []
-    given = setting(environ, "CLAUDE_CODE_SESSION_ID")
+    name = "--session" if caller.program else "session"
+    given = setting(caller.environ, "CLAUDE_CODE_SESSION_ID")
     if given and not is_session_id(given):
         warnings.append(f"CLAUDE_CODE_SESSION_ID is no session id ({SESSION_FORM}) and was passed over.")
         given = None
     if argument is not None and not is_session_id(argument):
-        raise ToolError(f"session: {excerpt(argument)} is no session id ({SESSION_FORM}). Send one, or leave it out.")
+        raise ToolError(f"{name}: {excerpt(argument)} is no session id ({SESSION_FORM}). Send one, or leave it out.")
+    if given and argument not in (None, given):
+        raise ToolError(
+            f"{name}: {excerpt(argument)} names a different session than this one, whose id is in "
+            f"CLAUDE_CODE_SESSION_ID; leave it out. {OTHERS_AT_A_SHELL if caller.program else OTHERS_IN_A_TOOL}"
+        )
     if given:
-        if argument not in (None, given):
-            raise ToolError(
-                f"session: {excerpt(argument)} names a different session than this one; leave it out. To load another "
-                "checkpoint, pass its selector as checkpoint; to go on from one, pass it to a save as resumedFrom."
-            )
         return Own(given, "env"), warnings
-    mode = setting(environ, "CHECKPOINT_SESSION_IDS") or "mint"
+    mode = setting(caller.environ, "CHECKPOINT_SESSION_IDS") or "mint"
     if mode not in ("mint", "legacy"):
-        warnings.append(f"CHECKPOINT_SESSION_IDS is {excerpt(mode)}, which is neither mint nor legacy; mint was used.")
+        known = "which is neither mint nor legacy; it counts as mint"
+        warnings.append(f"CHECKPOINT_SESSION_IDS is {excerpt(mode)}, {known}.")
     if argument is not None:
         return Own(argument, "argument"), warnings
     return Own(SHARED, None) if mode == "legacy" else Own(None, "minted"), warnings
@@ -2386,27 +2445,30 @@ def own_session(argument: str | None, environ: Mapping[str, str]) -> tuple[Own, 
 
 def checked_root(path: str, source: str) -> str:
     """The real path of an existing directory. Raises ToolError naming the source of a wrong one."""
-    quoted = f'"{cut(shown(path), 200)}"'
+    quoted = f'"{cut(shown_path(path), 200)}"'
     if not os.path.isabs(path):
         raise ToolError(f"{source} must be an absolute path: {quoted}")
     try:
         real = os.path.realpath(to_system(path))
-        if os.path.isdir(real):
+        if stat.S_ISDIR(os.stat(real).st_mode):
             return from_system(real)
+    except PermissionError as error:
+        raise ToolError(f"{source} can't be reached ({error.strerror}): {quoted}") from None
     except (OSError, ValueError):
         pass
     raise ToolError(f"{source} must be an existing directory: {quoted}")
 
 
 def working_directory(caller: Caller, warnings: list[str]) -> tuple[str, list[str]]:
-    mend_it = "Pass projectRoot, or set CHECKPOINT_PROJECT_ROOT to the project's absolute path."
-    if caller.folder is None:
-        raise ToolError(f"The working directory does not exist any more. {mend_it}")
-    root = checked_root(caller.folder, "the working directory")
+    name = "--project-root" if caller.program else "projectRoot"
+    cure = f"Pass {name}, or set CHECKPOINT_PROJECT_ROOT to the project's absolute path."
+    if caller.folder is None or not exists(caller.folder):
+        raise ToolError(" ".join([*warnings, f"The working directory does not exist any more. {cure}"]))
+    root = checked_root(caller.folder, "The working directory")
     if os.path.dirname(root) == root:
-        raise ToolError(f"No project is known: the working directory is {shown(root)}. {mend_it}")
+        raise ToolError(" ".join([*warnings, f"No project is known: the working directory is {root}. {cure}"]))
     if root == os.path.realpath(from_system(os.path.expanduser("~"))):
-        warnings = [*warnings, f"The project root is the home directory. {mend_it}"]
+        warnings = [*warnings, f"The project root is the home directory. {cure}"]
     return root, warnings
 
 
@@ -2436,11 +2498,11 @@ class Call(Record):
 
 def reading_call(arguments: JSON, schema: JSON, caller: Caller) -> Call:
     """With defaults filled in. Raises ToolError naming every violation, or RootsNeeded."""
-    if problems := list(violations(arguments, schema)):
+    if problems := [f"{problem}." for problem in violations(arguments, schema)]:
         raise ToolError("\n".join(problems))
     values = {name: inner["default"] for name, inner in schema["properties"].items() if "default" in inner}
     values |= {name: value for name, value in arguments.items() if value is not None}
-    own, warnings = own_session(values.get("session"), caller.environ)
+    own, warnings = own_session(values.get("session"), caller)
     root, more = project_root(values.get("projectRoot"), caller)
     return Call(values, own, root, caller, warnings + more)
 
@@ -2454,10 +2516,6 @@ def bounded(warnings: Iterable[str]) -> list[str]:
             return [*kept, f"… and {len(unique) - len(kept)} more warning(s)"]
         kept.append(warning)
     return kept
-
-
-def shown_path(path: str) -> str:
-    return cut(shown(path).replace("\n", "\\n").replace("\t", "\\t"), PATH_CHARACTERS)
 
 
 def warning_lines(warnings: list[str]) -> list[str]:
@@ -2533,17 +2591,28 @@ def save_request(arguments: JSON, caller: Caller) -> Request:
     values = mend(arguments, mending)
     shorten_lists(values, mending)
     problems = list(save_problems(values))
-    own, warnings = attempt(problems, (Own(None, None), []), own_session, string_in(values, "session"), caller.environ)
+    own, warnings = attempt(problems, (Own(None, None), []), own_session, string_in(values, "session"), caller)
     root, more = attempt(problems, ("", []), project_root, string_in(values, "projectRoot"), caller)
     if problems:
         raise ToolError("Nothing was saved.\n" + "\n".join(problems))
+    warnings += more
     unknown = [name for name in arguments if name not in SAVE_FIELDS]
     if unknown:
-        more = [*more, f"Unknown field(s) were ignored: {', '.join(map(excerpt, unknown[:5]))}."]
+        named = [*map(excerpt, unknown[:5]), *unknown[5:]]
+        warnings.append(f"Unknown field(s) were ignored: {first_few(named, 5)}.")
     selector = own.selector or new_uuid()
     content = {name: value for name, value in values.items() if name in CONTENT_FIELDS}
     mode, resumed = values.get("mode", "replace"), values.get("resumedFrom")
-    return Request(content, mode, resumed, selector, own.source, root, warnings + more, mending)
+    return Request(content, mode, resumed, selector, own.source, root, warnings, mending)
+
+
+def attempt(problems: list[str], fallback: Any, find: Callable[..., Any], *arguments: Any) -> Any:
+    """What `find` returns; where it finds fault, that is one problem more, and the fallback."""
+    try:
+        return find(*arguments)
+    except ToolError as error:
+        problems.append(str(error))
+        return fallback
 
 
 def string_in(values: JSON, name: str) -> str | None:
@@ -2554,20 +2623,11 @@ def save_problems(values: JSON) -> Iterator[str]:
     if "goal" not in values:
         yield "goal: is missing; send a string that says what this session is for."
     for name, value in values.items():
-        if problem := first_problem(value, SAVE_FIELDS[name], without=("maxLength", "maxItems")):
+        if problem := first_problem(value, SAVE_FIELDS[name]):
             yield f"{name}: {problem}."
     resumed = string_in(values, "resumedFrom")
     if resumed is not None and not is_selector(resumed):
         yield f"resumedFrom: {excerpt(resumed)} is no selector; send one that the list shows, or leave it out."
-
-
-def attempt(problems: list[str], fallback: Any, find: Callable[..., Any], *arguments: Any) -> Any:
-    """What `find` returns; where it finds fault, that is one problem more, and the fallback."""
-    try:
-        return find(*arguments)
-    except ToolError as error:
-        problems.append(str(error))
-        return fallback
 
 
 def new_uuid() -> str:
@@ -2589,8 +2649,14 @@ def save_session_checkpoint(arguments: JSON, caller: Caller) -> JSON:
             saved, size = save_locked(folder, request, facts)
     except OSError as error:
         cause = error.strerror or type(error).__name__
-        raise ToolError(f"Could not save to {shown(path)}: {cause}. No earlier checkpoint is lost.") from None
+        raise ToolError(f"Could not save to {shown_path(path)}: {cause}{failed_at(error, path)}. {NOT_SAVED}") from None
     return saved_answer(saved, size, path, request, caller)
+
+
+def failed_at(error: OSError, path: str) -> str:
+    """The name that an error is about, where that is neither the checkpoint's nor a temporary one."""
+    name = os.path.basename(from_system(error.filename or ""))
+    return f" ({shown_path(name)})" if name and name != os.path.basename(path) and not name.endswith(".tmp") else ""
 
 
 def is_ignored(git: Git, selector: str) -> bool:
@@ -2608,7 +2674,11 @@ def state_at_save(request: Request, environ: Mapping[str, str]) -> GitState:
     try:
         state = git_state(git)
         if not is_ignored(git, request.selector):
-            request.warnings.append(f"The checkpoint is not git-ignored: add {IGNORED} to .gitignore.")
+            committed = SHARED_FILE if request.selector == SHARED else SESSIONS_FOLDER
+            request.warnings.append(
+                f"The checkpoint is not git-ignored: add {IGNORED} to .gitignore; if it is committed already, run "
+                f"git rm -r --cached {committed} too."
+            )
     except GitFailure as error:
         request.warnings.extend([f"No facts from git: {error}."] if str(error) else [])
         return NO_GIT
@@ -2675,8 +2745,11 @@ def save_locked(folder: Folder, request: Request, facts: Facts) -> tuple[JSON, i
     main, backup = current_checkpoint(folder, request)
     current = main or backup
     base = resumed_checkpoint(request, request.resumed) if current is None and request.resumed else current
+    if current and request.resumed not in (None, current.get("resumedFrom")):
+        request.warnings.append("resumedFrom: was ignored, since this session has a checkpoint of its own already.")
     if request.mode == "merge" and base is None:
-        request.warnings.append("This session had no checkpoint to merge with; this one holds only what was given.")
+        cure = "" if request.source == "env" else " To update an earlier one, pass its session."
+        request.warnings.append(f"There was no checkpoint to merge with: this one holds only what was given.{cure}")
     saved = new_record(request, facts, current, base)
     data = fitted(saved, request.mending)
     replace_file(folder, file_name(selector), data, keep_current=main is not None)
@@ -2688,7 +2761,7 @@ def refuse_twin(folder: Folder, selector: str) -> None:
         if other.lower() == selector.lower() and other != selector:
             raise ToolError(
                 f"session: there is a checkpoint {other}, which differs from {selector} only in case; on some systems "
-                "both would be one file. Send another session."
+                f"both would be one file. {NOT_SAVED} Choose another id."
             )
 
 
@@ -2700,11 +2773,11 @@ def current_checkpoint(folder: Folder, request: Request) -> tuple[JSON | None, J
         try:
             found.append(read_checkpoint(folder, name, selector))
         except OtherVersion as error:
-            path = shown(os.path.join(folder.path, name))
+            path = shown_path(os.path.join(folder.path, name))
             advice = "Update session-checkpoint, or move the file away."
-            raise ToolError(f"{path} was left alone: {error}. {advice}") from None
+            raise ToolError(f"{path} was left alone: {error}. {NOT_SAVED} {advice}") from None
         except Unreadable as error:
-            request.warnings.append(f"{name} was damaged ({error}); it is kept as {set_aside(folder, name)}.")
+            request.warnings.append(f"{name} is unreadable: {error}. It is kept as {set_aside(folder, name)}.")
             found.append(None)
     return found[0], found[1]
 
@@ -2713,11 +2786,16 @@ def resumed_checkpoint(request: Request, selector: str) -> JSON | None:
     trouble = "there is none"
     try:
         if found := look_up(request.root, selector):
-            request.warnings.extend(found.warnings)
+            request.warnings.extend(f"resumedFrom: {warning}" for warning in found.warnings)
             return dict(found.record)
-    except (Unreadable, ToolError, OSError) as error:
-        trouble = str(error)
-    request.warnings.append(f"resumedFrom: checkpoint {selector} was not used: {trouble}.")
+    except (Unreadable, ToolError) as error:
+        trouble = str(error).removesuffix(".")
+    except OSError as error:
+        trouble = str(error.strerror)
+    request.warnings.append(
+        f"resumedFrom: checkpoint {selector} was not used: {trouble}. This save went on without it, and a later "
+        "resumedFrom has no effect: load the right checkpoint, and save what matters of it."
+    )
     return None
 
 
@@ -2886,7 +2964,10 @@ def warn_of_unfinished(current: JSON | None, tasks: list[JSON], request: Request
     lost = sum(task["status"] != "done" and task["description"] not in kept for task in before)
     if lost:
         backup = file_name(request.selector) + BACKUP
-        request.warnings.append(f"{lost} unfinished task(s) of the last checkpoint are dropped; {backup} has them.")
+        request.warnings.append(
+            f"{lost} unfinished task(s) of the last checkpoint were dropped; {backup} has them until the next save. If "
+            'they still matter, send them again with mode "merge".'
+        )
 
 
 def fitted(checkpoint: JSON, mending: Mending) -> bytes:
@@ -2959,14 +3040,13 @@ def saved_answer(checkpoint: JSON, size: int, path: str, request: Request, calle
     }
     git = checkpoint["git"]
     place = f" on {shown(git['branch']) if git['branch'] else 'detached HEAD '}@{git['head'][:9]}" if git else ""
-    mended = [f"{field}: {MENDED[kind].format(n=n)}." for (field, kind), n in request.mending.items()]
-    warnings = bounded([*request.warnings, *mended])
+    warnings = bounded([*request.warnings, *mending_warnings(request.mending)])
     lines = [
         f"Checkpoint saved to {shown_path(path)} ({size} bytes, {request.mode}).",
         f"{counts['tasks']} task(s), {counts['modifiedFiles']} file(s), {counts['recentCommands']} command(s){place}.",
     ]
-    if caller.person:
-        lines.append(f"Load it again with: {caller.person.replace('SELECTOR', request.selector)}")
+    if caller.program:
+        lines.append(f"Load it again with: {load_command(request.selector, request.root, caller)}")
     elif request.source in ("argument", "minted"):
         lines.append(f'Pass session: "{request.selector}" in every later call of this conversation.')
     text = "\n".join(lines + warning_lines(warnings))
@@ -2988,6 +3068,9 @@ class Present(Record):
     warnings: list[str]
 
 
+ONLY_RECORDED = "only the recorded files were compared"
+
+
 def present_state(root: str, environ: Mapping[str, str], found: Found) -> Present:
     git = git_in(root, environ)
     head = (found.record.get("git") or {}).get("head")
@@ -2996,14 +3079,14 @@ def present_state(root: str, environ: Mapping[str, str], found: Found) -> Presen
     try:
         state = git_state(git, renames=False, file=file_below_root(found.selector) + BACKUP * found.from_backup)
     except GitFailure as error:
-        warnings = [f"No facts from git: {error}."] if str(error) else []
+        warnings = [f"No facts from git: {error}; {ONLY_RECORDED}."] if str(error) else []
         return Present(None, unknown, submodule or error.tracked, warnings)
     tracked = submodule or state.tracked
     warnings = [] if state.complete else ["git reported more files than can be read; not all could be compared."]
     try:
         return Present(state, commits_since(git, head, state) if head else unknown, tracked, warnings)
     except GitFailure as error:
-        warnings.append(f"The commits since the checkpoint could not be read: {error}.")
+        warnings.append(f"The commits since the checkpoint could not be read: {error}; {ONLY_RECORDED}.")
         return Present(state, unknown, tracked, warnings)
 
 
@@ -3041,11 +3124,11 @@ def drift_warnings(checkpoint: JSON, present: Present, drift: Drift) -> list[str
     warnings = list(present.warnings)
     saved, omitted = checkpoint.get("git") or {}, (checkpoint.get("meta") or {}).get("filesOmitted")
     if omitted:
-        warnings.append(f"{omitted} changed file(s) did not fit the checkpoint; if they changed since is told by time.")
-    if saved.get("head") and present.state and not drift.known:
-        warnings.append("The saved commit can't be compared with the present one; only recorded files were compared.")
-    elif saved.get("head") and not present.state and not present.warnings:
-        warnings.append("There is no git repository here any more; only the recorded files were compared.")
+        how = "whether they changed since is judged by their time stamps"
+        warnings.append(f"{omitted} changed file(s) did not fit the checkpoint; {how}.")
+    if saved.get("head") and not drift.known and ONLY_RECORDED not in " ".join(warnings):
+        lost = "The saved commit can't be compared with the present one"
+        warnings.append(f"{lost if present.state else 'There is no git repository here any more'}; {ONLY_RECORDED}.")
     return warnings
 
 
@@ -3093,8 +3176,11 @@ def resumable(selectors: Iterable[str], environ: Mapping[str, str]) -> set[str]:
     return found
 
 
-UNLOADABLE = "Load another one, or save anew: a save keeps damaged files aside."
-TRACKED = "git tracks this checkpoint: it came with the repository, not from a session on this machine. Distrust it."
+SET_ASIDE = "Save anew: what is damaged is set aside then."
+TRACKED = (
+    "git tracks this checkpoint: it came with the repository, not from a session on this machine. Distrust it, unless "
+    "you committed it yourself."
+)
 
 
 def load_session_checkpoint(arguments: JSON, caller: Caller) -> JSON:
@@ -3103,7 +3189,10 @@ def load_session_checkpoint(arguments: JSON, caller: Caller) -> JSON:
     try:
         found = look_up(call.root, selector) if selector and is_selector(selector) else None
     except Unreadable as error:
-        raise ToolError(f"Checkpoint {selector} can't be loaded: {error}. {UNLOADABLE}") from None
+        own = selector == call.own.selector
+        cure = error.cure or (SET_ASIDE if own else "Load another one, or go on without it.")
+        where = f"Checkpoint {selector} in {shown_path(call.root)}"
+        raise ToolError(f"{where} can't be loaded: {error}. {cure}") from None
     if found:
         return loaded_answer(found, call)
     if "checkpoint" in call.values:
@@ -3114,10 +3203,7 @@ def load_session_checkpoint(arguments: JSON, caller: Caller) -> JSON:
 
 def selectors_text(root: str) -> str:
     known = selectors(root)
-    if not known:
-        return "There are none at all."
-    more = f" and {len(known) - SELECTORS_NAMED} more" if len(known) > SELECTORS_NAMED else ""
-    return f"There are: {', '.join(known[:SELECTORS_NAMED])}{more}."
+    return f"There are: {first_few(known, SELECTORS_NAMED)}." if known else "There are none at all."
 
 
 def loaded_answer(found: Found, call: Call) -> JSON:
@@ -3134,17 +3220,18 @@ def loaded_answer(found: Found, call: Call) -> JSON:
         "updatedAt": checkpoint["updatedAt"],
         "drift": drift_answer(drift),
         "warnings": warnings,
-    } | ({"resumeHint": hint} if hint and not call.caller.person else {})
+    } | ({"resumeHint": hint} if hint and not call.caller.program else {})
     if call.values["format"] == "full":
         return {"text": title(checkpoint, now)} | answer | {"checkpoint": checkpoint}
     first = ""
-    if not call.caller.person and found.selector != call.own.selector:
-        first = hint or f"This is the checkpoint of session {found.selector}, not of this one."
+    if not call.caller.program and found.selector != call.own.selector:
+        first = hint or f"This is {whose(found.selector)}, not of this one."
     notes = warning_lines(warnings)
     if found.selector in resumable([found.selector], environ):
         notes.append(f"The conversation itself can be resumed: `claude --resume {found.selector}`")
+    whole = "--json" if call.caller.program else 'format "full"'
     for size in BRIEF_SIZES:
-        cuts = [] if size == BRIEF_SIZES[0] else [SHORTENED]
+        cuts = [] if size == BRIEF_SIZES[0] else [f"Shortened to fit: {whole} has everything."]
         sized = {"text": brief(checkpoint, drift, now, first, [*notes, *cuts], size)} | answer
         if fits(sized, BRIEF_BYTES):
             break
@@ -3157,9 +3244,13 @@ def resume_hint(selector: str, call: Call) -> str:
     if selector == own or (own and own in selectors(call.root)):
         return ""
     return (
-        f"This checkpoint is of session {selector}, not of this one. To go on from it, pass "
+        f"This is {whose(selector)}, not of this one. To go on from it, pass "
         f'resumedFrom: "{selector}" in the next save_session_checkpoint.'
     )
+
+
+def whose(selector: str) -> str:
+    return "the checkpoint that sessions share" if selector == SHARED else f"the checkpoint of session {selector}"
 
 
 class Listed(Record):
@@ -3239,8 +3330,7 @@ def listing(call: Call, limit: int) -> Listing:
     for listed in chosen:
         listed.entry["transcript"] = listed.entry["selector"] in conversations
     warnings = [*call.warnings, *(warning for listed in chosen for warning in listed.warnings)]
-    tracked = tracked_checkpoints(call.root, call.caller.environ, names)
-    return Listing(chosen, total, bounded([*warnings, *(f"{selector}: {TRACKED}" for selector in tracked)]))
+    return Listing(chosen, total, bounded([*warnings, *tracking_warnings(call.root, call.caller.environ, names)]))
 
 
 def listed_checkpoint(call: Call, selector: str, content: JSON | None, now: float) -> Listed:
@@ -3278,17 +3368,19 @@ def entry_of(selector: str, own: Own) -> JSON:
     return {"selector": selector} | nothing | place
 
 
-def tracked_checkpoints(root: str, environ: Mapping[str, str], selectors: list[str]) -> list[str]:
-    """Those of some checkpoints whose file is in the repository."""
+def tracking_warnings(root: str, environ: Mapping[str, str], selectors: list[str]) -> list[str]:
+    """One for each of some checkpoints whose file is in the repository."""
     if not selectors or not is_in_repository(root):
         return []
     git = git_in(root, environ)
     try:
         (tracked,) = run_git(git, ["ls-files", "-z", "--", SESSIONS_FOLDER, SHARED_FILE, SHARED_FILE + BACKUP])
-    except GitFailure:
-        return []
+        if tracked.status is None:
+            raise GitFailure(LATE)
+    except GitFailure as error:
+        return [f"No facts from git: {error}; whether a checkpoint came with the repository is not known."]
     files = set(git_text(tracked.data).split("\0"))
-    return [name for name in selectors if not files.isdisjoint(ways_to_track(name))]
+    return [f"{name}: {TRACKED}" for name in selectors if not files.isdisjoint(ways_to_track(name))]
 
 
 def ways_to_track(selector: str) -> list[str]:
@@ -3308,7 +3400,8 @@ def listed_line(listed: Listed) -> str:
     facts = [entry["age"], code(entry["branch"], 60) if entry["branch"] else "", listed.progress]
     facts += ["this session"] * entry["isCurrentSession"] + ["from its backup"] * entry["fromBackup"]
     again = f"; conversation: `claude --resume {entry['selector']}`" if entry["transcript"] else ""
-    return f"- `{entry['selector']}` ({', '.join(filter(None, facts))}): {inline(entry['goal'], 200)}{again}"
+    known = ", ".join(filter(None, facts))
+    return f"- `{entry['selector']}`{f' ({known})' if known else ''}: {inline(entry['goal'], 200)}{again}"
 
 
 def list_text(head: str, chosen: list[Listed], total: int, tail: list[str]) -> str:
@@ -3339,10 +3432,11 @@ def candidates_answer(call: Call) -> JSON:
     if not found.total:
         lines = [f"There is no checkpoint in {place}: nothing to resume.", *warning_lines(found.warnings)]
         return {"text": "\n".join(lines), "found": False, "warnings": found.warnings}
-    ask = "Ask the user which to resume, even if there is just one; then load it with its selector as checkpoint."
-    if call.caller.person:
-        ask = f"Load one with: {call.caller.person}"
     head = f"This session has no checkpoint, but {place} has {found.total}, newest first:"
+    ask = "Ask the user which to resume, even if there is just one; then load it with its selector as checkpoint."
+    if call.caller.program:
+        head = f"{found.total} checkpoint(s) in {place}, newest first:"
+        ask = f"Load one with: {load_command('SELECTOR', call.root, call.caller)}"
     return list_answer(found, head, {"found": False}, "candidates", [ask])
 
 
@@ -3526,7 +3620,8 @@ def checked_envelope(params: JSON) -> JSON | None:
     version = meta.get(f"{ENVELOPE}protocolVersion")
     if isinstance(version, str) and version not in MODERN_REVISIONS:
         served = {"supported": list(MODERN_REVISIONS), "requested": cut(version, 100)}
-        raise ProtocolError(UNSUPPORTED_VERSION, "This protocol version is not served in an envelope.", served)
+        problem = "Unsupported protocol version; data.supported lists those that an envelope may name."
+        raise ProtocolError(UNSUPPORTED_VERSION, problem, served)
     members = (("protocolVersion", str, True), ("clientCapabilities", dict, True), ("clientInfo", dict, False))
     for name, kind, needed in members:
         value = meta.get(ENVELOPE + name)
@@ -3682,7 +3777,8 @@ def where_raised(error: BaseException) -> str:
     trace = error.__traceback__
     while trace and trace.tb_next:
         trace = trace.tb_next
-    return f"{type(error).__name__} at line {trace.tb_lineno if trace else 0}"
+    file = os.path.basename(trace.tb_frame.f_code.co_filename) if trace else "?"
+    return f"{type(error).__name__} at {file}:{trace.tb_lineno if trace else 0}"
 
 
 def guarded(action: Callable[[], Any]) -> Any:
@@ -3693,7 +3789,7 @@ def guarded(action: Callable[[], Any]) -> Any:
         raise
     except Exception as error:  # noqa: BLE001 - the JSON-RPC boundary
         log(f"internal error: {where_raised(error)}")
-        raise ProtocolError(INTERNAL_ERROR, "Internal error") from None
+        raise ProtocolError(INTERNAL_ERROR, "Internal error; the server's standard error says where.") from None
 
 
 def is_call(message: Any) -> bool:
@@ -4102,28 +4198,23 @@ def parse_words(words: list[str], options: Mapping[str, bool], most: int) -> tup
         name, equals, value = word.partition("=")
         if word == "-" or not word.startswith("-"):
             others.append(word)
-        elif name not in options or (equals and not options[name]):
-            raise UsageError(f"unknown option {redact(name)[0]}")
-        elif options[name] and not equals and not rest:
-            raise UsageError(f"{name} needs a value")
+        elif name not in options:
+            raise UsageError(f"unknown option {excerpt(name)}")
+        elif equals and not options[name]:
+            raise UsageError(f"{name} takes no value")
         else:
-            values[name] = rest.pop(0) if options[name] and not equals else value
+            values[name] = rest.pop(0) if options[name] and not equals and rest else value
+            if options[name] and not values[name]:
+                raise UsageError(f"{name} needs a value")
     if len(others) > most:
         raise UsageError(f"unexpected word {excerpt(others[most])}")
     return values, others
 
 
-def quoted(word: str) -> str:
-    """A word as the system's shell takes it."""
-    if re.fullmatch(r"[\w./:+-]+", word):
-        return word
-    return f'"{word}"' if os.name == "nt" else "'" + word.replace("'", "'\\''") + "'"
-
-
-def person(values: dict[str, str], environ: Mapping[str, str]) -> Caller:
-    program = sys.argv[0] if not sys.argv[0].endswith(".py") else f"python3 {quoted(sys.argv[0])}"
-    root = f" --project-root {quoted(values['--project-root'])}" if "--project-root" in values else ""
-    return Caller(environ, current_folder(), lambda: (None, []), shown(f"{program} load SELECTOR{root}"))
+def person(environ: Mapping[str, str]) -> Caller:
+    program = sys.argv[0]
+    needs_python = program.endswith((".py", ".pyz", ".zip")) or os.path.isdir(program)
+    return Caller(environ, current_folder(), lambda: (None, []), "python3 " * needs_python + shell_word(program))
 
 
 def common_arguments(values: dict[str, str], given: JSON, environ: Mapping[str, str]) -> JSON:
@@ -4162,7 +4253,7 @@ def save_verb(values: dict[str, str], words: list[str], environ: Mapping[str, st
         raise ToolError(f"{SAVE_USAGE}; this is no JSON: {error}.") from None
     if not isinstance(given, dict):
         raise ToolError(f"{SAVE_USAGE}; found {found_type(given)}.")
-    return run_tool("save_session_checkpoint", common_arguments(values, given, environ), person(values, environ))
+    return run_tool("save_session_checkpoint", common_arguments(values, given, environ), person(environ))
 
 
 def completed(beginning: str, arguments: JSON, caller: Caller) -> str:
@@ -4173,15 +4264,15 @@ def completed(beginning: str, arguments: JSON, caller: Caller) -> str:
     if beginning in known or not fitting:
         return beginning
     if len(beginning) < MIN_PREFIX:
-        raise ToolError(f"{beginning} is too short: type at least {MIN_PREFIX} characters of a selector.")
+        raise ToolError(f"{excerpt(beginning)} is too short: type at least {MIN_PREFIX} characters of a selector.")
     if len(fitting) > 1:
-        several = ", ".join(fitting[:SELECTORS_NAMED])
-        raise ToolError(f"{beginning} is the beginning of {len(fitting)} checkpoints: {several}. Type more of it.")
+        several = first_few(fitting, SELECTORS_NAMED)
+        raise ToolError(f"{excerpt(beginning)} begins {len(fitting)} selectors: {several}. Type more of it.")
     return fitting[0]
 
 
 def load_verb(values: dict[str, str], words: list[str], environ: Mapping[str, str]) -> JSON:
-    arguments, caller = common_arguments(values, {}, environ), person(values, environ)
+    arguments, caller = common_arguments(values, {}, environ), person(environ)
     if "--latest" in values:
         if words:
             raise UsageError("--latest and a selector exclude each other")
@@ -4199,7 +4290,7 @@ def list_verb(values: dict[str, str], words: list[str], environ: Mapping[str, st
         if not re.fullmatch(r"\d{1,9}", values["--limit"], re.ASCII):
             raise UsageError("--limit needs a whole number, 0 for all")
         arguments["limit"] = int(values["--limit"])
-    return run_tool("list_session_checkpoints", arguments, person(values, environ))
+    return run_tool("list_session_checkpoints", arguments, person(environ))
 
 
 # option -> whether it takes a value
@@ -4229,7 +4320,7 @@ def say(text: str, stream: Any) -> None:
     except OSError as error:
         is_reader_gone = error.errno in (errno.EPIPE, errno.EINVAL)
         if not is_reader_gone:
-            log(f"the answer could not be printed: {error.strerror}")
+            log(f"the call was carried out, but its answer could not be printed: {error.strerror}")
         if stream is sys.stdout:  # to leave the text unprinted, it must not be tried again at the exit
             os._exit(0 if is_reader_gone else 1)
 
