@@ -79,7 +79,6 @@ CHECKPOINT_BYTES = 65_536  # a checkpoint file as written
 READ_BYTES = 1 << 20  # a checkpoint file as read: anything larger is none of ours
 READ_LEVELS = 100  # of objects and arrays in it
 HASH_BYTES = 32 << 20  # a larger file is compared by size and time
-GIT_BYTES = 32 << 20  # output of one git command
 GIT_SECONDS = 3.0  # all git work of one call together
 LOCK_SECONDS = 5.0
 ROOTS_SECONDS = 2.0  # how long a client may take to name its roots
@@ -1409,7 +1408,6 @@ class GitOutput(Record):
     status: int | None  # exit status; None where it was late
     data: bytes  # standard output
     message: str  # the first line of standard error
-    complete: bool  # whether all of the data was read
 
 
 class Entry(Record):
@@ -1429,11 +1427,10 @@ class GitState(Record):
     entries: dict[str, Entry]  # path -> everything uncommitted
     algorithm: str  # of object names
     tracked: bool  # whether the file that was asked for is in the index
-    complete: bool  # whether the entries are all
 
 
 UNTRACKED = Entry("??", None, None, True)
-NO_GIT = GitState(None, None, {}, "sha1", False, True)
+NO_GIT = GitState(None, None, {}, "sha1", False)
 running_git: set[Any] = set()
 
 
@@ -1459,86 +1456,67 @@ def find_git(environ: Mapping[str, str]) -> str:
 
 def run_git(git: Git, *commands: list[str]) -> list[GitOutput]:
     """Runs git commands at the same time; what they answered, in their order. Raises GitFailure if git can't run."""
-    program = find_git(git.environ)
-    started: list[GitProcess] = []
+    import subprocess
+
+    program, environment = find_git(git.environ), git_environment(git.environ)
+    started: list[Any] = []
     try:
         for command in commands:
-            started.append(GitProcess(program, git, command))
-        return [process.output(git.deadline) for process in started]
-    except (OSError, RuntimeError) as error:  # RuntimeError: no thread can be started
+            process = subprocess.Popen(
+                [program, *GIT_OPTIONS, *command],
+                cwd=to_system(git.root),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # so that git can be killed with all that it started
+            )
+            started.append(process)
+            running_git.add(process)
+        return [output_of(process, git.deadline) for process in started]
+    except (OSError, RuntimeError) as error:  # RuntimeError: no thread can be started, as Windows needs them
         raise GitFailure(f"{program} can't be run: {getattr(error, 'strerror', error)}") from None
     finally:
         for process in started:
-            process.end()
+            running_git.discard(process)
+            if process.returncode is None:
+                bury(process)
 
 
-class GitProcess:
-    """One running git, read by threads, so that neither a full pipe nor a hanging git can stop the program."""
+def output_of(process: Any, deadline: float) -> GitOutput:
+    import subprocess
 
-    def __init__(self, program: str, git: Git, command: list[str]) -> None:
-        import subprocess
-        import threading
+    try:
+        data, message = process.communicate(timeout=max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return GitOutput(None, b"", "")
+    return GitOutput(process.returncode, data, message.decode("utf-8", "replace").strip().partition("\n")[0])
 
-        self.process = subprocess.Popen(
-            [program, *GIT_OPTIONS, *command],
-            cwd=to_system(git.root),
-            env=git_environment(git.environ),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,  # so that git can be killed with all that it started
-        )
-        running_git.add(self)
-        self.data, self.message = bytearray(), bytearray()
-        pipes = ((self.process.stdout, self.data), (self.process.stderr, self.message))
-        self.readers = [threading.Thread(target=self.read, args=pipe, daemon=True) for pipe in pipes]
-        try:
-            for reader in self.readers:
-                reader.start()
-        except RuntimeError:  # no thread can be started
-            self.end()
-            self.process.wait()
-            raise
 
-    def read(self, pipe: Any, into: bytearray) -> None:
-        with pipe:
-            while len(into) <= GIT_BYTES and (data := pipe.read1(1 << 16)):
-                into += data
-        if into is self.data:
-            self.process.wait()
+def end_git(process: Any) -> None:
+    """Kills git, and all that it started."""
+    import subprocess
 
-    def output(self, deadline: float) -> GitOutput:
-        for reader in self.readers:
-            reader.join(max(0.0, deadline - time.monotonic()))
-        late = any(reader.is_alive() for reader in self.readers)
-        message = bytes(self.message).decode("utf-8", "replace").strip().partition("\n")[0]
-        data = bytes(self.data)
-        return GitOutput(None if late else self.process.returncode, data, message, len(data) <= GIT_BYTES)
+    try:
+        if os.name == "nt":
+            taskkill = os.path.join(os.environ.get("SYSTEMROOT", r"C:\Windows"), "System32", "taskkill.exe")
+            command = [taskkill, "/T", "/F", "/PID", str(process.pid)]
+            subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=1)
+        else:
+            os.killpg(process.pid, 9)
+    except (OSError, subprocess.SubprocessError):
+        process.kill()
 
-    def end(self) -> None:
-        """Kills git, and all that it started, if any of it still runs."""
-        running_git.discard(self)
-        for reader, pipe in zip(self.readers, (self.process.stdout, self.process.stderr), strict=True):
-            if pipe and not reader.is_alive():  # else the reader closes it, at the end of the data
-                pipe.close()
-        if self.process.poll() is not None and not any(reader.is_alive() for reader in self.readers):
-            return
-        import subprocess
 
-        try:
-            if os.name == "nt":
-                self.end_on_windows()
-            else:
-                os.killpg(self.process.pid, 9)
-        except (OSError, subprocess.SubprocessError):
-            self.process.kill()
+def bury(process: Any) -> None:
+    """Ends a git that was late, and frees what it took."""
+    import subprocess
 
-    def end_on_windows(self) -> None:
-        import subprocess
-
-        taskkill = os.path.join(os.environ.get("SYSTEMROOT", r"C:\Windows"), "System32", "taskkill.exe")
-        command = [taskkill, "/T", "/F", "/PID", str(self.process.pid)]
-        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=1)
+    end_git(process)
+    try:
+        process.communicate(timeout=0.1)
+    except (subprocess.TimeoutExpired, RuntimeError):
+        pass  # not even killing helped, or there is no thread to read with
 
 
 def git_text(data: bytes) -> str:
@@ -1610,12 +1588,12 @@ def git_state(git: Git, renames: bool = True, file: str = "") -> GitState:
         if b"\n" not in place.data:
             raise failure_of(place, git.root)
         prefix, tracked = git_text(place.data[:-1]).rpartition("\n")[0], place.status == 0
-    if snapshot.status != 0 and snapshot.complete:
+    if snapshot.status != 0:
         failure = failure_of(snapshot, git.root)
         failure.tracked = tracked
         raise failure
     branch, head, entries = parse_status(git_text(snapshot.data), prefix)
-    return GitState(branch, head, entries, object_format(git, head), tracked, snapshot.complete)
+    return GitState(branch, head, entries, object_format(git, head), tracked)
 
 
 def is_surely_top(root: str) -> bool:
@@ -1676,7 +1654,7 @@ def commits_since(git: Git, saved: str, state: GitState) -> Commits:
     if None in (counted.status, compared.status):
         raise GitFailure(LATE)
     only_saved, only_head = map(int, counted.data.split()) if counted.status == 0 else (1, None)
-    changed = parse_diff(compared.data) if compared.status == 0 and compared.complete else None
+    changed = parse_diff(compared.data) if compared.status == 0 else None
     if state.head and not only_saved:
         return Commits(only_head, False, changed)
     is_shallow, is_on_a_branch = lost_commit(git, saved)
@@ -2679,12 +2657,10 @@ def state_at_save(request: Request, environ: Mapping[str, str]) -> GitState:
                 f"The checkpoint is not git-ignored: add {IGNORED} to .gitignore; if it is committed already, run "
                 f"git rm -r --cached {committed} too."
             )
+        return state
     except GitFailure as error:
         request.warnings.extend([f"No facts from git: {error}."] if str(error) else [])
         return NO_GIT
-    if not state.complete:
-        request.warnings.append("git reported more files than can be read; the list of changed files is incomplete.")
-    return state
 
 
 def fresh_files(request: Request, state: GitState) -> Facts:
@@ -3082,12 +3058,11 @@ def present_state(root: str, environ: Mapping[str, str], found: Found) -> Presen
         warnings = [f"No facts from git: {error}; {ONLY_RECORDED}."] if str(error) else []
         return Present(None, unknown, submodule or error.tracked, warnings)
     tracked = submodule or state.tracked
-    warnings = [] if state.complete else ["git reported more files than can be read; not all could be compared."]
     try:
-        return Present(state, commits_since(git, head, state) if head else unknown, tracked, warnings)
+        return Present(state, commits_since(git, head, state) if head else unknown, tracked, [])
     except GitFailure as error:
-        warnings.append(f"The commits since the checkpoint could not be read: {error}; {ONLY_RECORDED}.")
-        return Present(state, unknown, tracked, warnings)
+        warning = f"The commits since the checkpoint could not be read: {error}; {ONLY_RECORDED}."
+        return Present(state, unknown, tracked, [warning])
 
 
 def drift_since(checkpoint: JSON, root: str, present: Present) -> Drift:
@@ -3104,7 +3079,7 @@ def drift_since(checkpoint: JSON, root: str, present: Present) -> Drift:
         lambda path: not is_partial or changed_later(root, path, since),
     )
     moved = bool(saved.get("head") and present.state) and saved.get("branch") != state.branch
-    certain = compares and state.complete and not present.tracked
+    certain = compares and not present.tracked
     return Drift(moved, state.branch, commits.count, commits.unreachable, changes, compares, certain)
 
 
@@ -4022,7 +3997,7 @@ class Server:
             self.calls.put(None)
             self.worker.join(patience)
         for process in list(running_git):
-            process.end()
+            end_git(process)
 
 
 def end_now(server: Server) -> None:

@@ -1723,35 +1723,29 @@ class GitAsWitnessTests(GitCase):
         }
         for name, script in scripts.items():
             with self.subTest(name):
-                program = self.use_git("")
                 fd, path = self.alive()
                 self.use_git(script.format(alive=path))
-                process = sc.GitProcess(program, sc.Git(self.root, self.environ, 0), ["status"])
-                self.read_all(fd, b"started")
-                if "ends" in name:
-                    process.process.wait()
-                self.assertIsNone(process.output(time.monotonic()).status)
-                process.end()
-                self.assertEqual(self.read_all(fd), b"")  # the end: every process that held the pipe is gone
-                self.assertNotIn(process, sc.running_git)
+                (output,) = sc.run_git(sc.Git(self.root, self.environ, time.monotonic() + 0.3), ["status"])
+                self.assertIsNone(output.status)
+                self.assertEqual(self.read_all(fd), b"started\n")  # the end: each process that held the pipe is gone
+                self.assertEqual(sc.running_git, set())
 
     def test_on_windows_a_late_git_is_killed_with_its_tree_or_alone(self) -> None:
         outcomes = (None, FileNotFoundError(errno.ENOENT, "no taskkill"), subprocess.TimeoutExpired("taskkill", 1))
         for outcome in outcomes:
             with self.subTest(outcome):
-                process = sc.GitProcess(self.use_git("exec sleep 9"), sc.Git(self.root, self.environ, 0), ["status"])
-                self.addCleanup(process.process.kill)
+                process = subprocess.Popen([self.use_git("exec sleep 9")])
+                self.addCleanup(process.kill)
                 run = mock.Mock(side_effect=outcome)
                 with mock.patch.object(os, "name", "nt"), mock.patch.object(subprocess, "run", run):
-                    process.end()
+                    sc.end_git(process)
                 words = run.call_args.args[0]
                 self.assertEqual(os.path.basename(words[0]), "taskkill.exe")
-                self.assertEqual(words[1:], ["/T", "/F", "/PID", str(process.process.pid)])
+                self.assertEqual(words[1:], ["/T", "/F", "/PID", str(process.pid)])
                 if outcome is None:
-                    self.assertIsNone(process.process.poll())  # left to taskkill, which was only pretended
-                    process.process.kill()
-                self.assertEqual(process.process.wait(5), -signal.SIGKILL)
-                process.output(time.monotonic() + 5)
+                    self.assertIsNone(process.poll())  # left to taskkill, which was only pretended
+                    process.kill()
+                self.assertEqual(process.wait(5), -signal.SIGKILL)
 
     def test_a_late_git_is_said_in_a_warning(self) -> None:
         self.use_git("sleep 9")
@@ -1784,31 +1778,6 @@ class GitAsWitnessTests(GitCase):
                 said = "The commits since the checkpoint could not be read: git took longer than 3 s"
                 self.assertEqual(loaded["warnings"], [f"{said}; {ONLY_RECORDED}."])
                 self.assertIsNone(loaded["drift"]["commitsSince"])
-
-    def test_a_git_that_floods_is_cut_off_and_the_list_called_incomplete(self) -> None:
-        self.repository()
-        real = shutil.which("git", path=self.environ["PATH"])
-        self.use_git(f'case "$*" in *status*) printf \'? one\\0? two\\0\'; exec yes;; esac; exec {real} "$@"')
-        with mock.patch.object(sc, "GIT_BYTES", 1 << 17):
-            self.write("one", "1")
-            answer = self.save()
-            self.assertEqual(
-                answer["warnings"],
-                ["git reported more files than can be read; the list of changed files is incomplete."],
-            )
-            self.assertEqual([file["path"] for file in self.stored()["modifiedFiles"]], ["one", "two"])
-            self.assertEqual(
-                self.load()["warnings"][:1], ["git reported more files than can be read; not all could be compared."]
-            )
-
-    def test_no_more_is_read_from_git_than_the_limit(self) -> None:
-        program = self.use_git("yes | head -c 1000000")
-        with mock.patch.object(sc, "GIT_BYTES", 100_000):
-            process = sc.GitProcess(program, sc.Git(self.root, self.environ, 0), ["status"])
-            output = process.output(time.monotonic() + 20)
-            process.end()
-        self.assertFalse(output.complete)
-        self.assertLess(len(output.data), 200_000)
 
     def test_a_git_that_reads_its_input_does_not_take_the_clients(self) -> None:
         stolen = os.path.join(self.base, "stolen")
@@ -6091,7 +6060,7 @@ class OddStateTests(Case):
 
     def test_a_machine_without_threads_to_spare(self) -> None:
         self.repository()
-        with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError("can't start new thread")):
+        with mock.patch.object(subprocess.Popen, "communicate", side_effect=RuntimeError("can't start new thread")):
             answer = self.save("g")
         said = f"No facts from git: {shutil.which('git')} can't be run: can't start new thread."
         self.assertEqual(answer["warnings"], [said])
