@@ -1580,39 +1580,20 @@ def git_state(git: Git, renames: bool = True, file: str = "") -> GitState:
 
     Raises GitFailure where there is no work tree; with no text where the root is simply no repository."""
     status = [*GIT_STATUS, GIT_SUBMODULES, "--find-renames" if renames else "--no-renames", "--", "."]
-    if not file and is_surely_top(git.root):
-        (snapshot,), prefix, tracked = run_git(git, status), "", False
-    else:
-        # rev-parse answers word by word: the prefix, then the file's blob, or the word again if the index has none
-        snapshot, place = run_git(git, status, ["rev-parse", "--show-prefix", f":./{file or '.'}"])
-        if b"\n" not in place.data:
-            raise failure_of(place, git.root)
-        prefix, tracked = git_text(place.data[:-1]).rpartition("\n")[0], place.status == 0
+    # answered line by line: the format, the root's place (which may have line ends), then the file's blob, or the
+    # word again if the index has none
+    place = ["rev-parse", "--show-object-format", "--show-prefix", f":./{file or '.'}"]
+    snapshot, placed = run_git(git, status, place)
+    tracked = placed.status == 0
     if snapshot.status != 0:
         failure = failure_of(snapshot, git.root)
         failure.tracked = tracked
         raise failure
-    branch, head, entries = parse_status(git_text(snapshot.data), prefix)
-    return GitState(branch, head, entries, object_format(git, head), tracked)
-
-
-def is_surely_top(root: str) -> bool:
-    """Whether the root is the top of its work tree, as far as that can be known without asking git."""
-    folder = os.path.join(root, ".git")
-    head, config = (beginning_of(os.path.join(folder, name)) for name in ("HEAD", "config"))
-    is_repository = re.match(rb"ref: |[0-9a-f]{40}", head) and all(
-        exists(os.path.join(folder, name)) for name in ("objects", "refs")
-    )
-    return bool(is_repository and config) and b"worktree" not in config and b"[include" not in config
-
-
-def beginning_of(path: str) -> bytes:
-    """The first 64 KiB of a file, in small letters; nothing where it can't be read, or is a FIFO."""
-    try:
-        with open(os.open(to_system(path), os.O_RDONLY | OPEN_SAFELY), "rb", buffering=0) as file:
-            return (file.read(1 << 16) or b"").lower()
-    except OSError:
-        return b""
+    algorithm, _, rest = git_text(placed.data[:-1]).partition("\n")
+    if "\n" not in rest:
+        raise failure_of(placed, git.root)
+    branch, head, entries = parse_status(git_text(snapshot.data), rest.rpartition("\n")[0])
+    return GitState(branch, head, entries, algorithm if algorithm in EMPTY_TREE else "sha1", tracked)
 
 
 def failure_of(output: GitOutput, root: str) -> GitFailure:
@@ -1624,15 +1605,6 @@ def failure_of(output: GitOutput, root: str) -> GitFailure:
     if not output.message:
         return GitFailure(f"git says nothing and ends with status {output.status}")
     return GitFailure(f"git says: {safe_text(output.message, 200)}")
-
-
-def object_format(git: Git, head: str | None) -> str:
-    """The hash of the repository's object names."""
-    if head:
-        return ALGORITHM_OF_LENGTH[len(head)]
-    (answer,) = run_git(git, ["rev-parse", "--show-object-format"])
-    name = git_text(answer.data).strip()
-    return name if name in EMPTY_TREE else "sha1"
 
 
 class Commits(Record):

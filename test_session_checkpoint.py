@@ -6031,13 +6031,6 @@ class OddStateTests(Case):
         answer = self.call(TOOL_NAMES[1], {"session": "s1", "projectRoot": self.root}, **slow)
         self.assertIn(sc.TRACKED, answer["warnings"])
 
-    @unittest.skipIf(WINDOWS, "no FIFOs there")
-    def test_a_fifo_in_the_git_directory_stops_nobody(self) -> None:
-        self.repository()
-        os.unlink(self.path(".git", "config"))
-        os.mkfifo(self.path(".git", "config"))
-        self.assertFalse(sc.is_surely_top(self.root))
-
     def test_a_note_outlasts_the_room_for_gits_files(self) -> None:
         self.repository()
         for number in range(120):
@@ -6060,7 +6053,7 @@ class OddStateTests(Case):
 
     def test_a_machine_without_threads_to_spare(self) -> None:
         self.repository()
-        with mock.patch.object(subprocess.Popen, "communicate", side_effect=RuntimeError("can't start new thread")):
+        with mock.patch.object(sc, "output_of", side_effect=RuntimeError("can't start new thread")):
             answer = self.save("g")
         said = f"No facts from git: {shutil.which('git')} can't be run: can't start new thread."
         self.assertEqual(answer["warnings"], [said])
