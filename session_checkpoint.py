@@ -1382,8 +1382,6 @@ GIT_VARIABLES_SET = {
     "GIT_NO_REPLACE_OBJECTS": "1",
     "LC_ALL": "C",
 }
-# A link is not followed, and a FIFO does not block; Windows knows neither, but would translate line ends.
-OPEN_SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 EMPTY_TREE = {
     "sha1": "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     "sha256": "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
@@ -1655,83 +1653,6 @@ def parse_diff(data: bytes) -> dict[str, tuple[Any, Any]]:
     return changed
 
 
-def path_parts(path: str) -> list[str] | None:
-    """The names that a relative path consists of; None where it could lead out of the root."""
-    parts = path.rstrip("/").split("/")
-    foreign = os.name == "nt" and re.search(r'[\\:*?"<>|]', path)
-    return None if foreign or "\0" in path or not set(parts).isdisjoint({"", ".", ".."}) else parts
-
-
-def blob_hash(data: bytes, algorithm: str) -> str:
-    """The name that git gives to a blob (gitdatamodel): the hash of `blob <length>`, NUL and the bytes."""
-    import hashlib
-
-    return hashlib.new(algorithm, b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
-
-
-def held_content(root: str, path: str, algorithm: str) -> JSON | None:
-    """What a file holds, by hash, or by size and mtimeMs where it is large.
-
-    None: nothing is there. Empty: neither file nor link. {"unreadable": True}: it can't be read, or lies behind a
-    link or outside the root. No link is followed on the way (O_NOFOLLOW at each step)."""
-    parts = path_parts(path)
-    if parts is None:
-        return {"unreadable": True}
-    try:
-        return content_below(root, parts, algorithm)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError):
-        return {"unreadable": True}
-
-
-def content_below(root: str, parts: list[str], algorithm: str) -> JSON | None:
-    if os.open not in os.supports_dir_fd:
-        return content_without_descriptors(root, parts, algorithm)
-    folder = os.open(to_system(root), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        for name in parts[:-1]:
-            step = os.open(to_system(name), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
-            os.close(folder)
-            folder = step
-        return content_in(folder, to_system(parts[-1]), algorithm)
-    except NotADirectoryError:
-        if is_link_on_the_way(root, parts):
-            return {"unreadable": True}
-        raise
-    finally:
-        os.close(folder)
-
-
-def is_link_on_the_way(root: str, parts: list[str]) -> bool:
-    ways = (os.path.join(root, *parts[:depth]) for depth in range(1, len(parts)))
-    return any(os.path.islink(to_system(way)) for way in ways)
-
-
-def content_without_descriptors(root: str, parts: list[str], algorithm: str) -> JSON | None:
-    """The same where the system has no openat: the way is resolved first and must stay inside."""
-    parent = os.path.join(root, *parts[:-1])
-    if os.path.normcase(os.path.realpath(parent)) != os.path.normcase(parent):
-        return {"unreadable": True} if os.path.lexists(parent) else None
-    return content_in(None, os.path.join(parent, parts[-1]), algorithm)
-
-
-def content_in(folder: int | None, name: Any, algorithm: str) -> JSON:
-    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    if stat.S_ISLNK(status.st_mode):
-        target = os.readlink(name, dir_fd=folder)
-        return {"hash": blob_hash(target if isinstance(target, bytes) else os.fsencode(target), algorithm)}
-    if not stat.S_ISREG(status.st_mode):
-        return {}
-    with open(os.open(name, os.O_RDONLY | OPEN_SAFELY, dir_fd=folder), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            return {}
-        if status.st_size > HASH_BYTES:
-            return {"size": status.st_size, "mtimeMs": status.st_mtime_ns // 1_000_000}
-        return {"hash": blob_hash(file.read(status.st_size + 1), algorithm)}
-
-
 # ── 8. Drift ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Which files hold other content than at the moment of the checkpoint. Pure: what is there now is asked of `look`,
 # a function from path and hash algorithm to what `held_content` returns.
@@ -1829,6 +1750,8 @@ TEMPORARY = r"\..{1,160}\.[0-9a-f]{16}\.tmp"
 WINDOWS_DEVICES = {"con", "prn", "aux", "nul"} | {f"{port}{digit}" for port in ("com", "lpt") for digit in range(10)}
 NO_SESSIONS = WINDOWS_DEVICES | {SHARED}
 NOT_SAVED = "Nothing was saved; no earlier checkpoint is lost."
+# A link is not followed, and a FIFO does not block; Windows knows neither, but would translate line ends.
+OPEN_SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 WINDOWS_BUSY = (5, 32, 33)  # access denied, sharing violation, lock violation: a scanner has the file for a moment
 
 
@@ -1860,20 +1783,22 @@ def own_prefix(selector: str) -> str:
     return f"{SHARED_FILE}." if selector == SHARED else "."
 
 
-def is_reparse_point(status: os.stat_result) -> bool:
-    return stat.S_ISLNK(status.st_mode) or bool(getattr(status, "st_file_attributes", 0) & 0x400)
+def is_link(status: os.stat_result) -> bool:
+    """Whether it stands for something elsewhere: a link, or on Windows a junction, whose tag has the surrogate bit."""
+    return stat.S_ISLNK(status.st_mode) or bool(getattr(status, "st_reparse_tag", 0) & 0x2000_0000)
 
 
 class Folder:
     """An open directory. Its names are reached through its descriptor, so that swapping it for a link gains nothing;
     where the system has no openat, by path. Raises OSError; also where the directory is a link."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, above: Folder | None = None) -> None:
         self.path = path
         self.fd: int | None = None
         if os.open in os.supports_dir_fd:
-            self.fd = os.open(to_system(path), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        elif is_reparse_point(os.lstat(path)) or not os.path.isdir(path):
+            name, fd = (os.path.basename(path), above.fd) if above else (path, None)
+            self.fd = os.open(to_system(name), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
+        elif is_link(os.lstat(path)) or not os.path.isdir(path):
             raise NotADirectoryError(errno.ENOTDIR, "Not a directory", path)
 
     def __enter__(self) -> Folder:
@@ -1894,6 +1819,12 @@ class Folder:
             return os.stat(self.at(name), dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
             return None
+
+    def below(self, name: str) -> Folder:
+        """A directory in it. Raises OSError; ELOOP where it is a link."""
+        if (status := self.status(name)) and is_link(status):
+            raise OSError(errno.ELOOP, "Is a link", name)
+        return Folder(os.path.join(self.path, name), self)
 
     def names(self) -> list[str]:
         """As the system spells them: those that count here are ASCII."""
@@ -1926,6 +1857,59 @@ class Folder:
             except OSError as error:
                 if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
                     raise
+
+
+def path_parts(path: str) -> list[str] | None:
+    """The names that a relative path consists of; None where it could lead out of the root."""
+    parts = path.rstrip("/").split("/")
+    foreign = os.name == "nt" and re.search(r'[\\:*?"<>|]', path)
+    return None if foreign or "\0" in path or not set(parts).isdisjoint({"", ".", ".."}) else parts
+
+
+def blob_hash(data: bytes, algorithm: str) -> str:
+    """The name that git gives to a blob (gitdatamodel): the hash of `blob <length>`, NUL and the bytes."""
+    import hashlib
+
+    return hashlib.new(algorithm, b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def held_content(root: str, path: str, algorithm: str) -> JSON | None:
+    """What a file holds, by hash, or by size and mtimeMs where it is large.
+
+    None: nothing is there. Empty: neither file nor link. {"unreadable": True}: it can't be read, or lies behind a
+    link or outside the root."""
+    parts = path_parts(path)
+    if parts is None:
+        return {"unreadable": True}
+    try:
+        folder = Folder(root)
+        for name in parts[:-1]:
+            with folder:
+                folder = folder.below(name)
+        with folder:
+            return content_in(folder, parts[-1], algorithm)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError):
+        return {"unreadable": True}
+
+
+def content_in(folder: Folder, name: str, algorithm: str) -> JSON | None:
+    status = folder.status(name)
+    if status is None:
+        return None
+    if stat.S_ISLNK(status.st_mode):
+        target = os.readlink(folder.at(name), dir_fd=folder.fd)
+        return {"hash": blob_hash(target if isinstance(target, bytes) else os.fsencode(target), algorithm)}
+    if not stat.S_ISREG(status.st_mode):
+        return {}
+    with open(folder.open(name, os.O_RDONLY), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            return {}
+        if status.st_size > HASH_BYTES:
+            return {"size": status.st_size, "mtimeMs": status.st_mtime_ns // 1_000_000}
+        return {"hash": blob_hash(file.read(status.st_size + 1), algorithm)}
 
 
 def open_folder(path: str) -> Folder | None:

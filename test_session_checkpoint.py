@@ -3475,7 +3475,7 @@ class SimulatedWindowsTests(StoreCase):
             status = lstat(path)
             if not os.fspath(path).endswith(".claude-checkpoints"):
                 return status
-            return types.SimpleNamespace(st_mode=status.st_mode, st_file_attributes=0x410)
+            return types.SimpleNamespace(st_mode=status.st_mode, st_reparse_tag=0xA0000003)
 
         with mock.patch.object(os, "lstat", junction):
             for call in (self.save, self.load, self.list):
