@@ -275,19 +275,14 @@ def iso_time(seconds: float) -> str:
 
 
 def seconds_of(stamp: str) -> float | None:
-    """The instant that an ISO 8601 stamp names, UTC where it has no offset; None where it is no stamp."""
-    from datetime import datetime, timedelta, timezone
+    """The instant that a checkpoint's stamp names; None where it is no stamp."""
+    from datetime import datetime
 
-    form = r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(?:[Zz]|([+-])(\d\d):?(\d\d))?"
-    found = re.fullmatch(form, stamp, re.ASCII)
-    if not found:
+    if not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?Z", stamp, re.ASCII):
         return None
-    year, month, day, hour, minute, second, fraction, sign, off_hours, off_minutes = found.groups()
-    offset = timedelta(hours=int(off_hours or 0), minutes=int(off_minutes or 0)) * (-1 if sign == "-" else 1)
     try:
-        moment = datetime(int(year), int(month), int(day), int(hour), int(minute), int(second or 0), 0, timezone.utc)
-        return (moment - offset).timestamp() + int((fraction or "0")[:3].ljust(3, "0")) / 1000
-    except (ValueError, OverflowError):
+        return datetime.fromisoformat(f"{stamp[:-1]}+00:00").timestamp()
+    except ValueError:
         return None
 
 
@@ -3187,7 +3182,6 @@ def whose(selector: str) -> str:
 class Listed(Record):
     """A checkpoint in a list."""
 
-    stamp: str  # when it was saved, in a form that sorts; empty where that can't be told
     entry: JSON  # as ENTRY says
     progress: str  # of its tasks
     warnings: list[str]
@@ -3200,7 +3194,7 @@ class Listing(Record):
 
 
 def glances(root: str) -> list[tuple[str, str, JSON | None]]:
-    """Every checkpoint as (stamp, selector, unchecked content), newest last; an unreadable one without the first.
+    """Every checkpoint as (stamp, selector, content), newest last, the stamp and the content unchecked.
 
     A project may have thousands, of which few are shown: only these are checked."""
     known = selectors(root)
@@ -3220,26 +3214,12 @@ def by_stamp(glance: tuple[str, str, JSON | None]) -> tuple[str, str]:
 def glance(folder: Folder, selector: str) -> tuple[str, str, JSON | None]:
     try:
         content = parse_checkpoint(read_file(folder, file_name(selector)))
-        goal, stamp = content.get("goal"), sortable(content.get("updatedAt"))
-        if stamp and isinstance(goal, dict) and "primary" in goal:
+        goal, stamp = content.get("goal"), content.get("updatedAt")
+        if isinstance(stamp, str) and isinstance(goal, dict) and "primary" in goal:
             return stamp, selector, content
     except (Unreadable, OSError):
         pass
-    try:
-        found = find_checkpoint(folder, selector)
-        return (sortable(found.record["updatedAt"]) if found else ""), selector, None
-    except Unreadable:
-        return "", selector, None
-
-
-def sortable(stamp: Any) -> str:
-    """A stamp as text that sorts by the instant; empty where it is none."""
-    if not isinstance(stamp, str):
-        return ""
-    if len(stamp) == 24 and (stamp[10], stamp[19], stamp[23]) == ("T", ".", "Z"):  # our own form
-        return stamp
-    seconds = seconds_of(stamp)
-    return "" if seconds is None else iso_time(seconds)
+    return "~", selector, None  # after any stamp, so that it is looked at before its place is chosen
 
 
 def listing(call: Call, limit: int) -> Listing:
@@ -3251,10 +3231,10 @@ def listing(call: Call, limit: int) -> Listing:
     while pending and not (limit and len(readable) == limit):
         stamp, selector, content = pending.pop()
         listed = listed_checkpoint(call, selector, content, now)
-        if listed.stamp and listed.stamp != stamp:  # on a second look it was the backup's
-            pending = sorted([*pending, (listed.stamp, selector, None)], key=by_stamp)
+        if listed.entry["updatedAt"] not in ("", stamp):  # it is the backup's
+            pending = sorted([*pending, (listed.entry["updatedAt"], selector, None)], key=by_stamp)
         else:
-            (readable if listed.stamp else unreadable).append(listed)
+            (readable if listed.entry["updatedAt"] else unreadable).append(listed)
     chosen = (readable + unreadable)[: limit or None]
     names = [listed.entry["selector"] for listed in chosen]
     conversations = resumable(names, call.caller.environ)
@@ -3273,9 +3253,9 @@ def listed_checkpoint(call: Call, selector: str, content: JSON | None, now: floa
     try:
         found = found or look_up(call.root, selector)
     except (Unreadable, OSError) as error:
-        return Listed("", unreadable, "", [f"{selector}: {error}."])
+        return Listed(unreadable, "", [f"{selector}: {error}."])
     if found is None:
-        return Listed("", unreadable, "", [f"{selector}: it is gone."])
+        return Listed(unreadable, "", [f"{selector}: it is gone."])
     record = found.record
     tasks = record["goal"].get("tasks") or []
     done = sum(task["status"] == "done" for task in tasks)
@@ -3289,7 +3269,7 @@ def listed_checkpoint(call: Call, selector: str, content: JSON | None, now: floa
         "fromBackup": found.from_backup,
     }
     progress = f"{done}/{len(tasks)} tasks done" if tasks else ""
-    return Listed(sortable(record["updatedAt"]), entry, progress, found.warnings)
+    return Listed(entry, progress, found.warnings)
 
 
 def entry_of(selector: str, own: Own) -> JSON:

@@ -362,12 +362,12 @@ class TextAndTimeTests(unittest.TestCase):
         for stamp, expected in [
             ("1970-01-01T00:00:00Z", 0),
             ("2026-10-08T02:23:55.500Z", 1791426235.5),
-            ("2026-10-08 02:23:55.5z", 1791426235.5),
-            ("2026-10-08T02:23:55,5", 1791426235.5),  # UTC where it does not say
-            ("2026-10-08T04:23:55.5+02:00", 1791426235.5),
-            ("2026-10-07T20:53:55.500000000-0530", 1791426235.5),
-            ("2026-10-08T02:23", 1791426180),
-            ("1969-12-31T23:59:59.5Z", -0.5),
+            ("2026-10-08T02:23:55Z", 1791426235),
+            ("1969-12-31T23:59:59.500Z", -0.5),
+            ("2026-10-08 02:23:55.500z", None),
+            ("2026-10-08T02:23:55.500", None),
+            ("2026-10-08T04:23:55.500+02:00", None),
+            ("2026-10-08T02:23Z", None),
             ("", None),
             ("yesterday", None),
             ("2026-10-08", None),
@@ -3899,7 +3899,7 @@ The second page loses its footer.
     def test_a_time_far_off_is_no_trouble(self) -> None:
         for stamp, shown in [
             ("0001-01-01T00:00:00Z", "0001-01-01 00:00:00 UTC"),
-            ("1969-07-20T20:17:40.5Z", "1969-07-20 20:17:40 UTC"),
+            ("1969-07-20T20:17:40.500Z", "1969-07-20 20:17:40 UTC"),
             ("9999-12-31T23:59:59Z", "in the future, 9999-12-31 23:59:59 UTC"),
         ]:
             with self.subTest(stamp):
@@ -5386,18 +5386,18 @@ class ListingTests(Case):
         stamps = {
             "future": "2126-01-01T00:00:00.000Z",
             "e": "2026-03-01T12:00:00.001Z",
-            "d": "2026-03-01T14:00:00+02:00",
-            "c": "2026-03-01T06:59:59-05:00",  # 11:59:59 in UTC
-            "b": "2026-03-01T11:30:00",
-            "a": "2026-03-01 16:59+05:30",  # 11:29 in UTC
-            "9": "2026-03-01 11:28:59.999Z",
+            "d": "2026-03-01T12:00:00.000Z",
+            "c": "2026-03-01T11:59:59.000Z",
+            "b": "2026-03-01T11:30:00Z",
+            "a": "2026-03-01T11:29:00.000Z",
+            "9": "2026-03-01T11:28:59.999Z",
             "8": "2026-03-01T11:28:59.998Z",
-            "7": "2026-03-01T11:28:59,997Z",
+            "7": "2026-03-01T11:28:59.997Z",
         }
         for number, (name, updated) in enumerate(stamps.items()):
             path = put(self, f"{name}.json", checkpoint_file(updated=updated))
             os.utime(path, (number, number))
-        self.write(".claude-checkpoint", json.dumps(checkpoint_file(updated="2026-03-01T11:45Z")))
+        self.write(".claude-checkpoint", json.dumps(checkpoint_file(updated="2026-03-01T11:45:00.000Z")))
         expected = ["future", "e", "d", "c", "legacy", "b", "a", "9", "8", "7"]
         self.assertEqual(self.order(), expected)
         for limit in range(1, 10):
@@ -5941,7 +5941,7 @@ class OddStateTests(Case):
         for _ in range(sc.READ_LEVELS):
             deep = [deep]
         table: list[tuple[JSON, bool]] = [
-            ({"updatedAt": "9999-12-31T23:59:59.999999999Z"}, True),
+            ({"updatedAt": "9999-12-31T23:59:59.999Z"}, True),
             ({"updatedAt": "0001-01-01T00:00:00Z"}, True),
             ({"meta": {"redactions": 10**4000}}, True),
             ({"git": {"branch": "b" * 500_000, "head": "h" * 400_000}}, True),
