@@ -3245,7 +3245,8 @@ def listing(call: Call, limit: int) -> Listing:
 
 
 def listed_checkpoint(call: Call, selector: str, content: JSON | None, now: float) -> Listed:
-    unreadable = entry_of(selector, call.own)
+    entry: JSON = {"selector": selector, "goal": "(unreadable)", "updatedAt": "", "age": "", "branch": None}
+    entry |= {"allTasksDone": False, "isCurrentSession": selector == call.own.selector, "fromBackup": False}
     try:
         found = Found(selector, checked_checkpoint(content, selector), "", False, []) if content else None
     except Unreadable:
@@ -3253,14 +3254,13 @@ def listed_checkpoint(call: Call, selector: str, content: JSON | None, now: floa
     try:
         found = found or look_up(call.root, selector)
     except (Unreadable, OSError) as error:
-        return Listed(unreadable, "", [f"{selector}: {error}."])
+        return Listed(entry, "", [f"{selector}: {error}."])
     if found is None:
-        return Listed(unreadable, "", [f"{selector}: it is gone."])
+        return Listed(entry, "", [f"{selector}: it is gone."])
     record = found.record
-    tasks = record["goal"].get("tasks") or []
+    tasks, branch = record["goal"].get("tasks") or [], (record.get("git") or {}).get("branch")
     done = sum(task["status"] == "done" for task in tasks)
-    branch = (record.get("git") or {}).get("branch")
-    entry = unreadable | {
+    entry |= {
         "goal": cut(one_line(record["goal"]["primary"]), 500),
         "updatedAt": record["updatedAt"],
         "age": age(now - (seconds_of(record["updatedAt"]) or 0.0)),
@@ -3268,15 +3268,7 @@ def listed_checkpoint(call: Call, selector: str, content: JSON | None, now: floa
         "allTasksDone": bool(tasks) and done == len(tasks),
         "fromBackup": found.from_backup,
     }
-    progress = f"{done}/{len(tasks)} tasks done" if tasks else ""
-    return Listed(entry, progress, found.warnings)
-
-
-def entry_of(selector: str, own: Own) -> JSON:
-    """A list's entry for a checkpoint that can't be read; of any other the start."""
-    nothing = {"goal": "(unreadable)", "updatedAt": "", "age": "", "branch": None, "allTasksDone": False}
-    place = {"isCurrentSession": selector == own.selector, "fromBackup": False, "transcript": False}
-    return {"selector": selector} | nothing | place
+    return Listed(entry, f"{done}/{len(tasks)} tasks done" if tasks else "", found.warnings)
 
 
 def tracking_warnings(root: str, environ: Mapping[str, str], selectors: list[str]) -> list[str]:
@@ -3315,27 +3307,22 @@ def listed_line(listed: Listed) -> str:
     return f"- `{entry['selector']}`{f' ({known})' if known else ''}: {inline(entry['goal'], 200)}{again}"
 
 
-def list_text(head: str, chosen: list[Listed], total: int, tail: list[str]) -> str:
-    lines = [listed_line(listed) for listed in chosen]
-    shown_lines = 0
-    room = TEXT_CHARACTERS - len(head) - sum(map(len, tail)) - 200
-    while shown_lines < len(lines) and room > len(lines[shown_lines]):
-        room -= len(lines[shown_lines]) + 1
-        shown_lines += 1
-    more = [f"- … and {total - shown_lines} more"] if total > shown_lines else []
-    return "\n".join([head, *lines[:shown_lines], *more, *tail])
-
-
 def list_answer(listing: Listing, head: str, frame: JSON, name: str, tail: list[str], is_whole: bool = False) -> JSON:
-    """A listing as an answer with the members of `frame`; its entries, as many as fit, are the member `name`."""
-    chosen, total = listing.chosen, listing.total
+    """A listing as an answer with the members of `frame`; its entries are the member `name`.
+
+    Text and entries hold as many as fit; where the list was asked for as a whole, all entries are there."""
+    lines = [listed_line(listed) for listed in listing.chosen]
+    entries = [listed.entry for listed in listing.chosen]
     tail = [*tail, *warning_lines(listing.warnings)]
+    count, total = len(lines), listing.total
     while True:
-        entries = {name: [listed.entry for listed in chosen], "total": total, "omitted": total - len(chosen)}
-        answer = {"text": list_text(head, chosen, total, tail)} | frame | entries | {"warnings": listing.warnings}
-        if is_whole or fits(answer) or not chosen:
+        more = [f"- … and {total - count} more"] if total > count else []
+        text = {"text": "\n".join([head, *lines[:count], *more, *tail])}
+        told = entries if is_whole else entries[:count]
+        answer = text | frame | {name: told, "total": total, "omitted": total - len(told), "warnings": listing.warnings}
+        if fits(text if is_whole else answer) or not count:
             return answer
-        chosen = chosen[: -max(1, len(chosen) // 16)]
+        count -= max(1, count // 16)
 
 
 def candidates_answer(call: Call) -> JSON:
