@@ -1663,8 +1663,7 @@ class Drift(Record):
     commits: int | None
     unreachable: bool
     changes: dict[str, str]  # as `changed_files` returns it
-    known: bool  # whether files that are not recorded could be compared too
-    certain: bool  # whether all were, and the checkpoint comes from this machine
+    certain: bool  # whether all files could be compared, and the checkpoint comes from this machine
 
 
 def recorded_content(entry: JSON) -> JSON:
@@ -2986,52 +2985,45 @@ def saved_answer(checkpoint: JSON, size: int, path: str, request: Request, calle
 # Read-only, and without a lock.
 
 
-class Present(Record):
-    """What git says at a load."""
-
-    state: GitState | None  # None: nothing, be it that there is no repository
-    commits: Commits
-    tracked: bool  # whether the checkpoint came with the repository: its file is tracked, or its directory a submodule
-    warnings: list[str]
-
-
 ONLY_RECORDED = "only the recorded files were compared"
 
 
-def present_state(root: str, environ: Mapping[str, str], found: Found) -> Present:
-    git = git_in(root, environ)
-    head = (found.record.get("git") or {}).get("head")
-    unknown = Commits(None, False, None)
-    submodule = exists(os.path.join(root, SESSIONS_FOLDER, ".git"))
+def drift_since(found: Found, root: str, environ: Mapping[str, str]) -> tuple[Drift, list[str]]:
+    """How the project differs from a checkpoint; and warnings of what could not be compared, or can't be trusted."""
+    git, saved = git_in(root, environ), found.record.get("git") or {}
+    head, omitted = saved.get("head"), (found.record.get("meta") or {}).get("filesOmitted")
+    state, commits = None, Commits(None, False, None)
+    tracked = exists(os.path.join(root, SESSIONS_FOLDER, ".git"))  # a submodule
+    warnings: list[str] = []
     try:
         state = git_state(git, renames=False, file=file_below_root(found.selector) + BACKUP * found.from_backup)
+        tracked |= state.tracked
+        commits = commits_since(git, head, state) if head else commits
     except GitFailure as error:
-        warnings = [f"No facts from git: {error}; {ONLY_RECORDED}."] if str(error) else []
-        return Present(None, unknown, submodule or error.tracked, warnings)
-    tracked = submodule or state.tracked
-    try:
-        return Present(state, commits_since(git, head, state) if head else unknown, tracked, [])
-    except GitFailure as error:
-        warning = f"The commits since the checkpoint could not be read: {error}; {ONLY_RECORDED}."
-        return Present(state, unknown, tracked, [warning])
-
-
-def drift_since(checkpoint: JSON, root: str, present: Present) -> Drift:
-    """How the project differs from the checkpoint."""
-    saved, state, commits = checkpoint.get("git") or {}, present.state or NO_GIT, present.commits
-    since = seconds_of(checkpoint["updatedAt"]) or 0.0
-    is_partial = bool((checkpoint.get("meta") or {}).get("filesOmitted"))
-    compares = bool(saved.get("head") and present.state) and commits.changed is not None
+        tracked |= error.tracked
+        if str(error):
+            trouble = "The commits since the checkpoint could not be read" if state else "No facts from git"
+            warnings.append(f"{trouble}: {error}; {ONLY_RECORDED}.")
+        elif head:
+            warnings.append(f"There is no git repository here any more; {ONLY_RECORDED}.")
+    compares = commits.changed is not None
+    if head and not compares and not warnings:
+        warnings.append(f"The saved commit can't be compared with the present one; {ONLY_RECORDED}.")
+    if omitted:
+        how = "whether they changed since is judged by their time stamps"
+        warnings.append(f"{omitted} changed file(s) did not fit the checkpoint; {how}.")
+    since = seconds_of(found.record["updatedAt"]) or 0.0
     changes = changed_files(
-        checkpoint.get("modifiedFiles") or [],
-        state.entries if compares else {},
+        found.record.get("modifiedFiles") or [],
+        state.entries if state and compares else {},
         commits.changed or {},
         lambda path, algorithm: held_content(root, path, algorithm),
-        lambda path: not is_partial or changed_later(root, path, since),
+        lambda path: not omitted or changed_later(root, path, since),
     )
-    moved = bool(saved.get("head") and present.state) and saved.get("branch") != state.branch
-    certain = compares and not present.tracked
-    return Drift(moved, state.branch, commits.count, commits.unreachable, changes, compares, certain)
+    branch = state and state.branch
+    moved = bool(head and state) and saved.get("branch") != branch
+    drift = Drift(moved, branch, commits.count, commits.unreachable, changes, compares and not tracked)
+    return drift, [TRACKED] * tracked + warnings
 
 
 def changed_later(root: str, path: str, since: float) -> bool:
@@ -3044,18 +3036,6 @@ def changed_later(root: str, path: str, since: float) -> bool:
         except OSError:
             whole = os.path.dirname(whole)
     return True
-
-
-def drift_warnings(checkpoint: JSON, present: Present, drift: Drift) -> list[str]:
-    warnings = list(present.warnings)
-    saved, omitted = checkpoint.get("git") or {}, (checkpoint.get("meta") or {}).get("filesOmitted")
-    if omitted:
-        how = "whether they changed since is judged by their time stamps"
-        warnings.append(f"{omitted} changed file(s) did not fit the checkpoint; {how}.")
-    if saved.get("head") and not drift.known and ONLY_RECORDED not in " ".join(warnings):
-        lost = "The saved commit can't be compared with the present one"
-        warnings.append(f"{lost if present.state else 'There is no git repository here any more'}; {ONLY_RECORDED}.")
-    return warnings
 
 
 def drift_answer(drift: Drift) -> JSON:
@@ -3134,10 +3114,8 @@ def selectors_text(root: str) -> str:
 
 def loaded_answer(found: Found, call: Call) -> JSON:
     checkpoint, now, environ = found.record, time.time(), call.caller.environ
-    present = present_state(call.root, environ, found)
-    drift = drift_since(checkpoint, call.root, present)
-    tracked = [TRACKED] if present.tracked else []
-    warnings = bounded([*tracked, *found.warnings, *call.warnings, *drift_warnings(checkpoint, present, drift)])
+    drift, warnings = drift_since(found, call.root, environ)
+    warnings = bounded([*warnings, *found.warnings, *call.warnings])
     hint = resume_hint(found.selector, call)
     answer = {
         "found": True,

@@ -3567,7 +3567,7 @@ def random_save(chance: random.Random) -> JSON:
 
 # 10. Brief
 
-NO_DRIFT = sc.Drift(False, None, None, False, {}, False, False)
+NO_DRIFT = sc.Drift(False, None, None, False, {}, False)
 NOON = 1791460800.0  # 2026-10-08 12:00 UTC
 
 
@@ -3608,7 +3608,7 @@ class BriefTests(Case):
             ],
         )
         changes = {"src/pdf/page.py": "changed", "src/tax.py": "new", "t/x.py": "deleted"}
-        drift = sc.Drift(False, "feat/invoices", 1, False, changes, True, True)
+        drift = sc.Drift(False, "feat/invoices", 1, False, changes, True)
         expected = """\
 # Resuming: my-app (checkpoint saved 2m ago, 2026-10-08 11:58:00 UTC)
 Branch `feat/invoices` @ b2ef1b591 (uncommitted changes)
@@ -3672,18 +3672,18 @@ The second page loses its footer.
         git = {"branch": "main", "head": "a" * 40, "dirty": False}
         many = {f"f{number}": "changed" for number in range(4)}
         for drift, expected in [
-            (sc.Drift(False, "main", 0, False, {}, True, True),
+            (sc.Drift(False, "main", 0, False, {}, True),
              ["- No file has changed: what is recorded here can be trusted unread"]),
-            (sc.Drift(False, "main", 0, False, {}, True, False), []),  # not all was seen, so nothing is promised
-            (sc.Drift(False, "main", None, False, {}, False, False), []),
-            (sc.Drift(True, "other", 2, False, {"a": "uncompared"}, True, True),
+            (sc.Drift(False, "main", 0, False, {}, False), []),  # not all was seen, so nothing is promised
+            (sc.Drift(False, "main", None, False, {}, False), []),
+            (sc.Drift(True, "other", 2, False, {"a": "uncompared"}, True),
              ["- Branch changed: now on `other`", "- 2 new commit(s) on HEAD",
               "- Could not be compared (no readable file): `a`"]),
-            (sc.Drift(True, None, 0, True, {"a": "changed"}, True, True),
+            (sc.Drift(True, None, 0, True, {"a": "changed"}, True),
              ["- Branch changed: now on a detached HEAD",
               "- ⚠ Saved commit `aaaaaaaaa` is no longer reachable from a branch or tag (rebase, amend, reset)",
               "- ⚠ Changed after the checkpoint, re-read before editing: `a`"]),
-            (sc.Drift(False, "main", 0, False, many | {f"g{n}": "uncompared" for n in range(4)}, True, True),
+            (sc.Drift(False, "main", 0, False, many | {f"g{n}": "uncompared" for n in range(4)}, True),
              ["- ⚠ Changed after the checkpoint, re-read before editing: `f0`, `f1`, `f2` … and 1 more",
               "- Could not be compared (no readable file): `g0`, `g1`, `g2` … and 1 more"]),
         ]:  # fmt: skip
@@ -3807,7 +3807,7 @@ The second page loses its footer.
             modifiedFiles=[{"path": text, "status": text, "source": text, "note": text, "from": text}],
             recentCommands=[{"command": text, "exitCode": 1, "note": text}],
         )
-        drift = sc.Drift(True, text, 1, True, {text: "changed", text + "2": "uncompared"}, True, True)
+        drift = sc.Drift(True, text, 1, True, {text: "changed", text + "2": "uncompared"}, True)
         lines = brief(saved, drift).split("\n")
         for line in lines:
             self.assertEqual(sc.shown(line), line)
@@ -5308,12 +5308,12 @@ class LoadingTests(Case):
             "stamps."
         )
         gone = "There is no git repository here any more; only the recorded files were compared."
-        self.assertEqual(self.load()["warnings"], [omitted, gone])
+        self.assertEqual(self.load()["warnings"], [gone, omitted])
         self.repository(a__txt="alpha\n")
         self.git("rm", "-q", "--cached", "-r", ".claude-checkpoints")
         unknown = "The saved commit can't be compared with the present one; only the recorded files were compared."
         answer = self.load()
-        self.assertEqual(answer["warnings"], [omitted, unknown])
+        self.assertEqual(answer["warnings"], [unknown, omitted])
         self.assertEqual((answer["drift"]["headUnreachable"], answer["drift"]["commitsSince"]), (True, None))
         answer = self.call(TOOL_NAMES[1], {"session": "s1"}, PATH=self.base)
         self.assertEqual(answer["warnings"], [f"No facts from git: git is not on PATH; {ONLY_RECORDED}.", omitted])
