@@ -2324,18 +2324,15 @@ class Caller(Record):
     program: str  # how a person at a shell calls this program; empty for a model
 
 
-class Own(Record):
-    """Whose checkpoint a call is about."""
-
-    selector: str | None  # None while no id is known
-    source: str | None  # as sessionSource says it; None for the shared file
-
-
 OTHERS_IN_A_TOOL = (
     "To load another checkpoint, pass its selector as checkpoint; to go on from one, pass it to a save as resumedFrom."
 )
 OTHERS_AT_A_SHELL = "To load another checkpoint, write its selector behind load."
 SESSION_FORM = "1 to 128 letters, digits, _ or -, the first a letter or digit; not legacy, nor a name such as con"
+
+
+def string_in(values: JSON, name: str) -> str | None:
+    return values[name] if isinstance(values.get(name), str) else None
 
 
 def load_command(selector: str, root: str, caller: Caller) -> str:
@@ -2345,9 +2342,8 @@ def load_command(selector: str, root: str, caller: Caller) -> str:
     return shown(f"{caller.program} load {selector}{option}")
 
 
-def own_session(argument: str | None, caller: Caller) -> tuple[Own, list[str]]:
-    """The caller's own session and warnings. Raises ToolError."""
-    warnings: list[str] = []
+def own_session(argument: str | None, caller: Caller, warnings: list[str]) -> tuple[str, str | None]:
+    """Selector and source of the caller's own session, as Call has them. Raises ToolError."""
     name = "--session" if caller.program else "session"
     given = setting(caller.environ, "CLAUDE_CODE_SESSION_ID")
     if given and not is_session_id(given):
@@ -2361,14 +2357,14 @@ def own_session(argument: str | None, caller: Caller) -> tuple[Own, list[str]]:
             f"CLAUDE_CODE_SESSION_ID; leave it out. {OTHERS_AT_A_SHELL if caller.program else OTHERS_IN_A_TOOL}"
         )
     if given:
-        return Own(given, "env"), warnings
+        return given, "env"
     mode = setting(caller.environ, "CHECKPOINT_SESSION_IDS") or "mint"
     if mode not in ("mint", "legacy"):
         known = "which is neither mint nor legacy; it counts as mint"
         warnings.append(f"CHECKPOINT_SESSION_IDS is {excerpt(mode)}, {known}.")
     if argument is not None:
-        return Own(argument, "argument"), warnings
-    return Own(SHARED, None) if mode == "legacy" else Own(None, "minted"), warnings
+        return argument, "argument"
+    return (SHARED, None) if mode == "legacy" else ("", "minted")
 
 
 def checked_root(path: str, source: str) -> str:
@@ -2415,24 +2411,40 @@ def project_root(argument: str | None, caller: Caller) -> tuple[str, list[str]]:
 
 
 class Call(Record):
-    """A call of a tool that reads, checked."""
+    """A call of a tool, checked; warnings and mending grow while it goes on."""
 
-    values: JSON
-    own: Own
+    values: JSON  # the arguments, and the defaults of those that are missing
+    selector: str  # of the caller's own checkpoint; empty while no id is known
+    source: str | None  # as sessionSource says it; None for the shared file
     root: str
     caller: Caller
     warnings: list[str]
+    mending: Mending
+
+
+def checked_call(values: JSON, schema: JSON, caller: Caller, problems: list[str]) -> Call:
+    """Raises ToolError naming every problem, those of session and project too, or RootsNeeded."""
+    defaults = {name: inner["default"] for name, inner in schema["properties"].items() if "default" in inner}
+    call = Call(defaults | values, "", None, "", caller, [], Counter())
+    try:
+        call.selector, call.source = own_session(string_in(values, "session"), caller, call.warnings)
+    except ToolError as error:
+        problems.append(str(error))
+    try:
+        call.root, warnings = project_root(string_in(values, "projectRoot"), caller)
+        call.warnings += warnings
+    except ToolError as error:
+        problems.append(str(error))
+    if problems:
+        raise ToolError("\n".join(problems))
+    return call
 
 
 def reading_call(arguments: JSON, schema: JSON, caller: Caller) -> Call:
-    """With defaults filled in. Raises ToolError naming every violation, or RootsNeeded."""
-    if problems := [f"{problem}." for problem in violations(arguments, schema)]:
+    given = {name: value for name, value in arguments.items() if value is not None}
+    if problems := [f"{problem}." for problem in violations(given, schema)]:
         raise ToolError("\n".join(problems))
-    values = {name: inner["default"] for name, inner in schema["properties"].items() if "default" in inner}
-    values |= {name: value for name, value in arguments.items() if value is not None}
-    own, warnings = own_session(values.get("session"), caller)
-    root, more = project_root(values.get("projectRoot"), caller)
-    return Call(values, own, root, caller, warnings + more)
+    return checked_call(given, schema, caller, [])
 
 
 def bounded(warnings: Iterable[str]) -> list[str]:
@@ -2460,19 +2472,6 @@ def fits(answer: JSON, text_bytes: int = TEXT_CHARACTERS) -> bool:
 # ── 12. Saving ───────────────────────────────────────────────────────────────────────────────────────────────────────
 # Facts from git, then under the lock: read, merge, redact, fit, write. What was mended or lost on the way is counted
 # in `mending` and becomes the warnings.
-
-
-class Request(Record):
-    """A save's request, checked; warnings and mending grow while the save goes on."""
-
-    content: JSON  # the free part, in the fields of SAVE_INPUT
-    mode: str
-    resumed: str | None  # the selector that resumedFrom names
-    selector: str
-    source: str | None
-    root: str
-    warnings: list[str]
-    mending: Mending
 
 
 class Facts(Record):
@@ -2513,38 +2512,20 @@ MERGE_RULES: dict[str, Callable[[Any, Any], Any]] = {
 CONTENT_FIELDS = (*MERGE_RULES, "modifiedFiles")
 
 
-def save_request(arguments: JSON, caller: Caller) -> Request:
+def save_call(arguments: JSON, caller: Caller) -> Call:
     """Raises ToolError naming every violation at once, or RootsNeeded."""
     mending: Mending = Counter()
     values = mend(arguments, mending)
     shorten_lists(values, mending)
-    problems = list(save_problems(values))
-    own, warnings = attempt(problems, (Own(None, None), []), own_session, string_in(values, "session"), caller)
-    root, more = attempt(problems, ("", []), project_root, string_in(values, "projectRoot"), caller)
-    if problems:
-        raise ToolError("Nothing was saved.\n" + "\n".join(problems))
-    warnings += more
-    unknown = [name for name in arguments if name not in SAVE_FIELDS]
-    if unknown:
-        named = [*map(excerpt, unknown[:5]), *unknown[5:]]
-        warnings.append(f"Unknown field(s) were ignored: {first_few(named, 5)}.")
-    selector = own.selector or new_uuid()
-    content = {name: value for name, value in values.items() if name in CONTENT_FIELDS}
-    mode, resumed = values.get("mode", "replace"), values.get("resumedFrom")
-    return Request(content, mode, resumed, selector, own.source, root, warnings, mending)
-
-
-def attempt(problems: list[str], fallback: Any, find: Callable[..., Any], *arguments: Any) -> Any:
-    """What `find` returns; where it finds fault, that is one problem more, and the fallback."""
     try:
-        return find(*arguments)
+        call = checked_call(values, SAVE_INPUT, caller, list(save_problems(values)))
     except ToolError as error:
-        problems.append(str(error))
-        return fallback
-
-
-def string_in(values: JSON, name: str) -> str | None:
-    return values[name] if isinstance(values.get(name), str) else None
+        raise ToolError(f"Nothing was saved.\n{error}") from None
+    if unknown := [name for name in arguments if name not in SAVE_FIELDS]:
+        named = [*map(excerpt, unknown[:5]), *unknown[5:]]
+        call.warnings.append(f"Unknown field(s) were ignored: {first_few(named, 5)}.")
+    call.selector, call.mending = call.selector or new_uuid(), mending
+    return call
 
 
 def save_problems(values: JSON) -> Iterator[str]:
@@ -2568,17 +2549,16 @@ def new_uuid() -> str:
 
 
 def save_session_checkpoint(arguments: JSON, caller: Caller) -> JSON:
-    request = save_request(arguments, caller)
-    selector = request.selector
-    facts = fresh_files(request, state_at_save(request, caller.environ))
-    path = os.path.join(checkpoint_folder(request.root, selector), file_name(selector))
+    call = save_call(arguments, caller)
+    facts = fresh_files(call, state_at_save(call))
+    path = os.path.join(checkpoint_folder(call.root, call.selector), file_name(call.selector))
     try:
-        with make_folder(os.path.dirname(path)) as folder, Lock(folder, own_prefix(selector) + "lock"):
-            saved, size = save_locked(folder, request, facts)
+        with make_folder(os.path.dirname(path)) as folder, Lock(folder, own_prefix(call.selector) + "lock"):
+            saved, size = save_locked(folder, call, facts)
     except OSError as error:
         cause = error.strerror or type(error).__name__
         raise ToolError(f"Could not save to {shown_path(path)}: {cause}{failed_at(error, path)}. {NOT_SAVED}") from None
-    return saved_answer(saved, size, path, request, caller)
+    return saved_answer(saved, size, path, call)
 
 
 def failed_at(error: OSError, path: str) -> str:
@@ -2596,40 +2576,40 @@ def is_ignored(git: Git, selector: str) -> bool:
     return answer.status != 1
 
 
-def state_at_save(request: Request, environ: Mapping[str, str]) -> GitState:
+def state_at_save(call: Call) -> GitState:
     """Git's snapshot, and a warning where git will not ignore the checkpoint."""
-    git = git_in(request.root, environ)
+    git = git_in(call.root, call.caller.environ)
     try:
         state = git_state(git)
-        if not is_ignored(git, request.selector):
-            committed = SHARED_FILE if request.selector == SHARED else SESSIONS_FOLDER
-            request.warnings.append(
+        if not is_ignored(git, call.selector):
+            committed = SHARED_FILE if call.selector == SHARED else SESSIONS_FOLDER
+            call.warnings.append(
                 f"The checkpoint is not git-ignored: add {IGNORED} to .gitignore; if it is committed already, run "
                 f"git rm -r --cached {committed} too."
             )
         return state
     except GitFailure as error:
-        request.warnings.extend([f"No facts from git: {error}."] if str(error) else [])
+        call.warnings.extend([f"No facts from git: {error}."] if str(error) else [])
         return NO_GIT
 
 
-def fresh_files(request: Request, state: GitState) -> Facts:
+def fresh_files(call: Call, state: GitState) -> Facts:
     """The files that the agent names, and git's others: tracked before untracked, in path order."""
     limits = SAVE_FIELDS["modifiedFiles"]
     notes: dict[str, str | None] = {}
-    for item in request.content.get("modifiedFiles") or ():
+    for item in call.values.get("modifiedFiles") or ():
         short = cut(item["path"], limits["items"]["properties"]["path"]["maxLength"])
         if short != item["path"]:
-            request.mending["modifiedFiles", "cut"] += 1
-        path = relative_path(short, request.root)
+            call.mending["modifiedFiles", "cut"] += 1
+        path = relative_path(short, call.root)
         if path is None:
-            request.mending["modifiedFiles", "outside"] += 1
+            call.mending["modifiedFiles", "outside"] += 1
         elif not is_own_file(path):
             notes[path] = item.get("note") or notes.get(path)
     others = sorted((entry is UNTRACKED, path) for path, entry in state.entries.items() if path not in notes)
     room = limits["maxItems"] - len(notes)
-    named = [file_entry(path, note, state, request.root) for path, note in notes.items()]
-    found = [file_entry(path, None, state, request.root) for _, path in others[:room]]
+    named = [file_entry(path, note, state, call.root) for path, note in notes.items()]
+    found = [file_entry(path, None, state, call.root) for _, path in others[:room]]
     return Facts(state, named, found, len(others) - len(found))
 
 
@@ -2661,23 +2641,24 @@ def relative_path(path: str, root: str) -> str | None:
     return inside if path_parts(inside) else None
 
 
-def save_locked(folder: Folder, request: Request, facts: Facts) -> tuple[JSON, int]:
+def save_locked(folder: Folder, call: Call, facts: Facts) -> tuple[JSON, int]:
     """The read, merge and write of a save, under the lock: the record and its size in bytes."""
-    selector = request.selector
+    selector = call.selector
     refuse_twin(folder, selector)
     remove_leftovers(folder, own_prefix(selector))
     if selector != SHARED:
         ignore_in_git(folder)
-    main, backup = current_checkpoint(folder, request)
+    main, backup = current_checkpoint(folder, call)
     current = main or backup
-    base = resumed_checkpoint(request, request.resumed) if current is None and request.resumed else current
-    if current and request.resumed not in (None, current.get("resumedFrom")):
-        request.warnings.append("resumedFrom: was ignored, since this session has a checkpoint of its own already.")
-    if request.mode == "merge" and base is None:
-        cure = "" if request.source == "env" else " To update an earlier one, pass its session."
-        request.warnings.append(f"There was no checkpoint to merge with: this one holds only what was given.{cure}")
-    saved = new_record(request, facts, current, base)
-    data = fitted(saved, request.mending)
+    resumed = call.values.get("resumedFrom")
+    base = resumed_checkpoint(call, resumed) if current is None and resumed else current
+    if current and resumed not in (None, current.get("resumedFrom")):
+        call.warnings.append("resumedFrom: was ignored, since this session has a checkpoint of its own already.")
+    if call.values["mode"] == "merge" and base is None:
+        cure = "" if call.source == "env" else " To update an earlier one, pass its session."
+        call.warnings.append(f"There was no checkpoint to merge with: this one holds only what was given.{cure}")
+    saved = new_record(call, facts, current, base)
+    data = fitted(saved, call.mending)
     replace_file(folder, file_name(selector), data, keep_current=main is not None)
     return saved, len(data)
 
@@ -2691,9 +2672,9 @@ def refuse_twin(folder: Folder, selector: str) -> None:
             )
 
 
-def current_checkpoint(folder: Folder, request: Request) -> tuple[JSON | None, JSON | None]:
+def current_checkpoint(folder: Folder, call: Call) -> tuple[JSON | None, JSON | None]:
     """The own checkpoint and its backup; a damaged file is set aside. Raises ToolError for one of another version."""
-    selector = request.selector
+    selector = call.selector
     found: list[JSON | None] = []
     for name in (file_name(selector), file_name(selector) + BACKUP):
         try:
@@ -2703,22 +2684,22 @@ def current_checkpoint(folder: Folder, request: Request) -> tuple[JSON | None, J
             advice = "Update session-checkpoint, or move the file away."
             raise ToolError(f"{path} was left alone: {error}. {NOT_SAVED} {advice}") from None
         except Unreadable as error:
-            request.warnings.append(f"{name} is unreadable: {error}. It is kept as {set_aside(folder, name)}.")
+            call.warnings.append(f"{name} is unreadable: {error}. It is kept as {set_aside(folder, name)}.")
             found.append(None)
     return found[0], found[1]
 
 
-def resumed_checkpoint(request: Request, selector: str) -> JSON | None:
+def resumed_checkpoint(call: Call, selector: str) -> JSON | None:
     trouble = "there is none"
     try:
-        if found := look_up(request.root, selector):
-            request.warnings.extend(f"resumedFrom: {warning}" for warning in found.warnings)
+        if found := look_up(call.root, selector):
+            call.warnings.extend(f"resumedFrom: {warning}" for warning in found.warnings)
             return dict(found.record)
     except (Unreadable, ToolError) as error:
         trouble = str(error).removesuffix(".")
     except OSError as error:
         trouble = str(error.strerror)
-    request.warnings.append(
+    call.warnings.append(
         f"resumedFrom: checkpoint {selector} was not used: {trouble}. This save went on without it, and a later "
         "resumedFrom has no effect: load the right checkpoint, and save what matters of it."
     )
@@ -2747,24 +2728,24 @@ def redact_contents(contents: list[JSON], mending: Mending) -> int:
     return count
 
 
-def new_record(request: Request, facts: Facts, current: JSON | None, base: JSON | None) -> JSON:
+def new_record(call: Call, facts: Facts, current: JSON | None, base: JSON | None) -> JSON:
     """The checkpoint to write. current: the own one so far; base: the one that this save goes on from."""
     now = iso_time(time.time())
-    start = base if request.mode == "merge" and base else {}
+    start = base if call.values["mode"] == "merge" and base else {}
     old = content_of(start) if start else {}
-    new = request.content | {"modifiedFiles": facts.named}
+    new = call.values | {"modifiedFiles": facts.named}
     for command in new.get("recentCommands") or ():
         command["at"] = now
-    struck = redact_contents([new, old], request.mending)
+    struck = redact_contents([new, old], call.mending)
     content = {field: rule(old.get(field), new.get(field)) for field, rule in MERGE_RULES.items()}
-    carried = [] if request.content.get("modifiedFiles") == [] else old.get("modifiedFiles") or []
-    content["modifiedFiles"] = merged_files(facts, carried, request)
-    finish_content(content, facts.omitted, request.mending)
-    if request.mode == "replace":
-        warn_of_unfinished(current, content["tasks"], request)
+    carried = [] if call.values.get("modifiedFiles") == [] else old.get("modifiedFiles") or []
+    content["modifiedFiles"] = merged_files(facts, carried, call)
+    finish_content(content, facts.omitted, call.mending)
+    if call.values["mode"] == "replace":
+        warn_of_unfinished(current, content["tasks"], call)
     before = start.get("meta") or {}
     redactions, truncated = min(before.get("redactions") or 0, MANY) + struck, bool(before.get("truncated"))
-    return envelope(request, facts.state, current, base, start, now) | {
+    return envelope(call, facts.state, current, base, start, now) | {
         "goal": renewed(start, "goal", {"primary": content["goal"], "tasks": content["tasks"]}),
         "summary": content["summary"] or "",
         "nextSteps": content["nextSteps"],
@@ -2785,11 +2766,11 @@ def renewed(start: JSON, name: str, members: JSON) -> JSON:
     return unknown_members(start.get(name), CHECKPOINT["properties"][name]) | members
 
 
-def envelope(request: Request, state: GitState, current: JSON | None, base: JSON | None, start: JSON, now: str) -> JSON:
+def envelope(call: Call, state: GitState, current: JSON | None, base: JSON | None, start: JSON, now: str) -> JSON:
     """What a checkpoint says about itself; members that this version does not know are carried along."""
     own = start if start is current else {}
     identity, created = own.get("id") or "", own.get("createdAt") or ""
-    lineage = request.resumed if base else None
+    lineage = call.values.get("resumedFrom") if base else None
     if current:
         lineage = current.get("resumedFrom") or ""
     told: JSON = {
@@ -2798,10 +2779,10 @@ def envelope(request: Request, state: GitState, current: JSON | None, base: JSON
         "createdAt": now if seconds_of(created) is None else created,
         "updatedAt": now,
         "generator": dict(PROGRAM),
-        "project": renewed(start, "project", {"name": os.path.basename(request.root) or "root"}),
+        "project": renewed(start, "project", {"name": os.path.basename(call.root) or "root"}),
     }
-    if request.selector != SHARED:
-        told["sessionId"] = request.selector
+    if call.selector != SHARED:
+        told["sessionId"] = call.selector
     if lineage and is_selector(lineage):
         told["resumedFrom"] = lineage
     git = {"branch": state.branch, "head": state.head, "dirty": bool(state.entries)}
@@ -2809,7 +2790,7 @@ def envelope(request: Request, state: GitState, current: JSON | None, base: JSON
     return told | unknown_members(start, CHECKPOINT)
 
 
-def merged_files(facts: Facts, carried: list[JSON], request: Request) -> list[JSON]:
+def merged_files(facts: Facts, carried: list[JSON], call: Call) -> list[JSON]:
     """All files, those first that stay if there are too many: named, carried over with a note, git's, the others."""
     recorded = {file["path"]: file for file in carried}
     shape = CHECKPOINT["properties"]["modifiedFiles"]["items"]
@@ -2818,22 +2799,22 @@ def merged_files(facts: Facts, carried: list[JSON], request: Request) -> list[JS
         file |= unknown_members(before, shape)
         if before.get("note") and not file.get("note"):
             file["note"] = before["note"]
-    rest = [carried_file(file, facts.state, request) for file in recorded.values()]
+    rest = [carried_file(file, facts.state, call) for file in recorded.values()]
     kept = [file for file in rest if file]
     facts.omitted -= sum(file["path"] in facts.state.entries for file in kept)  # those had had no room
     noted = [file for file in kept if file.get("note")]
     return [*facts.named, *noted, *facts.found, *(file for file in kept if not file.get("note"))]
 
 
-def carried_file(file: JSON, state: GitState, request: Request) -> JSON | None:
+def carried_file(file: JSON, state: GitState, call: Call) -> JSON | None:
     """A file that was recorded before and is clean now, hashed anew; None where nothing is left to say of it."""
     if path_parts(file["path"]) is None or is_own_file(file["path"]):
-        request.mending["modifiedFiles", "outside"] += 1
+        call.mending["modifiedFiles", "outside"] += 1
         return None
     note = file.get("note")
     if file["path"] in state.entries:  # git reports it, but without a note there was no room
-        return file | file_entry(file["path"], note, state, request.root) if note else None
-    held = held_content(request.root, file["path"], state.algorithm)
+        return file | file_entry(file["path"], note, state, call.root) if note else None
+    held = held_content(call.root, file["path"], state.algorithm)
     if held is None and not note:
         return None
     kept = {name: value for name, value in file.items() if name not in ("hash", "size", "mtimeMs", "from")}
@@ -2884,13 +2865,13 @@ def finish_content(content: JSON, omitted: int, mending: Mending) -> None:
         mending["modifiedFiles", "omitted"] += extra + omitted
 
 
-def warn_of_unfinished(current: JSON | None, tasks: list[JSON], request: Request) -> None:
+def warn_of_unfinished(current: JSON | None, tasks: list[JSON], call: Call) -> None:
     kept = {task["description"] for task in tasks}
     before = (current or {}).get("goal", {}).get("tasks") or []
     lost = sum(task["status"] != "done" and task["description"] not in kept for task in before)
     if lost:
-        backup = file_name(request.selector) + BACKUP
-        request.warnings.append(
+        backup = file_name(call.selector) + BACKUP
+        call.warnings.append(
             f"{lost} unfinished task(s) of the last checkpoint were dropped; {backup} has them until the next save. If "
             'they still matter, send them again with mode "merge".'
         )
@@ -2957,28 +2938,28 @@ def all_texts(value: Any) -> Iterator[tuple[Any, Any]]:
             yield from all_texts(inner)
 
 
-def saved_answer(checkpoint: JSON, size: int, path: str, request: Request, caller: Caller) -> JSON:
+def saved_answer(checkpoint: JSON, size: int, path: str, call: Call) -> JSON:
     counts = {
         "tasks": len(checkpoint["goal"]["tasks"]),
         "modifiedFiles": len(checkpoint["modifiedFiles"]),
         "recentCommands": len(checkpoint["recentCommands"]),
-        "redactions": request.mending["checkpoint", "redacted"],
+        "redactions": call.mending["checkpoint", "redacted"],
     }
     git = checkpoint["git"]
     place = f" on {shown(git['branch']) if git['branch'] else 'detached HEAD '}@{git['head'][:9]}" if git else ""
-    warnings = bounded([*request.warnings, *mending_warnings(request.mending)])
+    warnings = bounded([*call.warnings, *mending_warnings(call.mending)])
     lines = [
-        f"Checkpoint saved to {shown_path(path)} ({size} bytes, {request.mode}).",
+        f"Checkpoint saved to {shown_path(path)} ({size} bytes, {call.values['mode']}).",
         f"{counts['tasks']} task(s), {counts['modifiedFiles']} file(s), {counts['recentCommands']} command(s){place}.",
     ]
-    if caller.program:
-        lines.append(f"Load it again with: {load_command(request.selector, request.root, caller)}")
-    elif request.source in ("argument", "minted"):
-        lines.append(f'Pass session: "{request.selector}" in every later call of this conversation.')
+    if call.caller.program:
+        lines.append(f"Load it again with: {load_command(call.selector, call.root, call.caller)}")
+    elif call.source in ("argument", "minted"):
+        lines.append(f'Pass session: "{call.selector}" in every later call of this conversation.')
     text = "\n".join(lines + warning_lines(warnings))
-    answer = {"text": text, "path": shown_path(path), "bytes": size, "mode": request.mode}
+    answer = {"text": text, "path": shown_path(path), "bytes": size, "mode": call.values["mode"]}
     answer |= {"counts": counts, "warnings": warnings}
-    return answer if request.source is None else answer | {"session": request.selector, "sessionSource": request.source}
+    return answer if call.source is None else answer | {"session": call.selector, "sessionSource": call.source}
 
 
 # ── 13. Loading and listing ──────────────────────────────────────────────────────────────────────────────────────────
@@ -3091,11 +3072,11 @@ TRACKED = (
 
 def load_session_checkpoint(arguments: JSON, caller: Caller) -> JSON:
     call = reading_call(arguments, LOAD_INPUT, caller)
-    selector = call.values.get("checkpoint", call.own.selector)
+    selector = call.values.get("checkpoint", call.selector)
     try:
         found = look_up(call.root, selector) if selector and is_selector(selector) else None
     except Unreadable as error:
-        own = selector == call.own.selector
+        own = selector == call.selector
         cure = error.cure or (SET_ASIDE if own else "Load another one, or go on without it.")
         where = f"Checkpoint {selector} in {shown_path(call.root)}"
         raise ToolError(f"{where} can't be loaded: {error}. {cure}") from None
@@ -3128,7 +3109,7 @@ def loaded_answer(found: Found, call: Call) -> JSON:
     if call.values["format"] == "full":
         return {"text": title(checkpoint, now)} | answer | {"checkpoint": checkpoint}
     first = ""
-    if not call.caller.program and found.selector != call.own.selector:
+    if not call.caller.program and found.selector != call.selector:
         first = hint or f"This is {whose(found.selector)}, not of this one."
     notes = warning_lines(warnings)
     if found.selector in resumable([found.selector], environ):
@@ -3144,7 +3125,7 @@ def loaded_answer(found: Found, call: Call) -> JSON:
 
 def resume_hint(selector: str, call: Call) -> str:
     """What to do with another session's checkpoint; nothing where this session already has its own."""
-    own = call.own.selector
+    own = call.selector
     if selector == own or (own and own in selectors(call.root)):
         return ""
     return (
@@ -3224,7 +3205,7 @@ def listing(call: Call, limit: int) -> Listing:
 
 def listed_checkpoint(call: Call, selector: str, content: JSON | None, now: float) -> Listed:
     entry: JSON = {"selector": selector, "goal": "(unreadable)", "updatedAt": "", "age": "", "branch": None}
-    entry |= {"allTasksDone": False, "isCurrentSession": selector == call.own.selector, "fromBackup": False}
+    entry |= {"allTasksDone": False, "isCurrentSession": selector == call.selector, "fromBackup": False}
     try:
         found = Found(selector, checked_checkpoint(content, selector), "", False, []) if content else None
     except Unreadable:
