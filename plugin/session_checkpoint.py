@@ -3561,13 +3561,15 @@ def offered_root(result: Any) -> tuple[str | None, list[str]]:
 
 
 class LegacyRoots:
-    """The roots of a legacy client: asked for when first needed, and forgotten when it says that they changed."""
+    """The roots of a legacy client: asked for when first needed, and forgotten when it says that they changed.
+
+    The worker asks and waits; the thread that reads brings the news."""
 
     def __init__(self, send: Callable[[Any], None]) -> None:
         import threading
 
         self.send = send
-        self.news = threading.Condition()
+        self.news = threading.Event()  # the client has said something that matters here
         self.initialized = False
         self.closed = False  # the input has ended: no answer can come any more
         self.silent = False  # no answer came in time: not waited for again until the client speaks of roots
@@ -3587,30 +3589,24 @@ class LegacyRoots:
     def wait_for_answer(self) -> JSON | None:
         deadline = time.monotonic() + ROOTS_SECONDS
         while True:
-            with self.news:
-                if self.answer is not None or self.silent or self.closed:
-                    return self.answer
-                message = self.next_message(deadline - time.monotonic())
-            if message:
-                self.send(message)  # not while others wait for the condition: the client may not be reading
-
-    def next_message(self, seconds: float) -> JSON | None:
-        """The question, or its cancellation after a wait in vain; None where the wait brought news."""
-        if self.initialized and self.request is None:
-            self.questions += 1
-            self.request = f"roots-{self.questions}"
-            return {"jsonrpc": "2.0", "id": self.request, "method": "roots/list"}
-        if self.news.wait(seconds):
-            return None
-        self.silent = True
-        params = {"requestId": self.request, "reason": "No answer in time."}
-        return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params} if self.request else None
+            self.news.clear()  # before looking: what comes after this ends the wait
+            answer = self.answer
+            if answer is not None or self.silent or self.closed:
+                return answer
+            if self.initialized and self.request is None:
+                self.questions += 1
+                self.request = f"roots-{self.questions}"
+                self.send({"jsonrpc": "2.0", "id": self.request, "method": "roots/list"})
+            elif not self.news.wait(max(0.0, deadline - time.monotonic())):
+                self.silent = True
+                if self.request:
+                    params = {"requestId": self.request, "reason": "No answer in time."}
+                    self.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
     def learn(self, **news: Any) -> None:
         """Takes in what the client said, and wakes whoever waits for it."""
-        with self.news:
-            self.__dict__.update(news)
-            self.news.notify_all()
+        self.__dict__.update(news)
+        self.news.set()
 
     def receive(self, response: JSON) -> None:
         if self.request is not None and response.get("id") == self.request:
