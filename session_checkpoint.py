@@ -3687,8 +3687,7 @@ class Server:
         self.roots: Any = None
         self.worker: Any = None
         self.calls: Any = None  # the worker's queue
-        self.pending: Counter[Any] = Counter()  # ids of tool calls not yet answered
-        self.cancelled: set[Any] = set()
+        self.cancelled: set[Any] = set()  # ids of tool calls that need no answer any more
         self.legacy_methods: dict[str, Callable[[JSON], JSON]] = {
             "initialize": self.initialize,
             "ping": lambda params: {},
@@ -3708,8 +3707,7 @@ class Server:
         is_batch = self.revision == BATCH_REVISION and isinstance(message, list) and bool(message)
         calls = [member["id"] for member in (message if is_batch else [message]) if is_call(member)]
         if calls and self.ensure_worker():
-            self.cancelled.difference_update(calls)
-            self.pending.update(calls)
+            self.cancelled.difference_update(calls)  # an id may come again
             self.calls.put((message, is_batch, calls))
         else:
             self.answer(message, is_batch)
@@ -3748,9 +3746,7 @@ class Server:
         """Heeds a notification or a response."""
         method, params = message.get("method"), message.get("params")
         if method == "notifications/cancelled" and isinstance(params, dict):
-            identity = valid_id(params.get("requestId"))
-            if identity is not None and self.pending[identity] > 0:
-                self.cancelled.add(identity)
+            self.cancelled.add(valid_id(params.get("requestId")))
         elif method == "notifications/initialized" and self.roots:
             self.roots.learn(initialized=True, silent=False)
         elif method == "notifications/roots/list_changed" and self.roots:
@@ -3856,17 +3852,9 @@ class Server:
             while (call := self.calls.get()) is not None:
                 message, is_batch, identities = call
                 self.answer(message, is_batch)
-                self.forget(identities)
+                self.cancelled.difference_update(identities)
         except ClientGone:
             os._exit(0)
-
-    def forget(self, identities: list[Any]) -> None:
-        """Drops answered calls, one key at a time: the main thread adds to `pending` meanwhile."""
-        for identity in identities:
-            self.pending[identity] -= 1
-            if self.pending[identity] <= 0:
-                del self.pending[identity]
-        self.cancelled.difference_update(identities)
 
     def finish(self, patience: float | None) -> None:
         """Ends the waiting for roots and lets the worker finish, within `patience` seconds or (None) completely."""

@@ -6865,32 +6865,6 @@ class CallTests(Case):
         self.assertEqual(client.receive()["id"], 7)
         self.assertEqual(client.others, [])
 
-    def test_nothing_is_kept_of_answered_calls(self) -> None:
-        lines: list[bytes] = []
-        server = sc.Server(lines.append, self.environ, self.root)
-        server.receive(json.dumps(opening()).encode())
-        for number in range(5):
-            server.receive(json.dumps(call(number, "none")).encode())
-        server.finish(None)
-        for identity in (4, "unknown"):
-            cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": identity}}
-            server.receive(json.dumps(cancelled).encode())
-        self.assertEqual([json.loads(line)["id"] for line in lines], ["open", 0, 1, 2, 3, 4])
-        self.assertEqual((len(server.pending), len(server.cancelled)), (0, 0))
-
-    def test_reader_and_worker_do_not_trip_each_other(self) -> None:
-        """The worker keeps its books while the reader makes new entries; with many calls waiting it takes a while."""
-        lines: list[bytes] = []
-        server = sc.Server(lines.append, self.environ, self.root)
-        server.receive(json.dumps(opening()).encode())
-        server.pending.update(f"other {number}" for number in range(100_000))
-        self.addCleanup(sys.setswitchinterval, sys.getswitchinterval())
-        sys.setswitchinterval(1e-4)  # seconds
-        for number in range(300):
-            server.receive(json.dumps(call(number, "none")).encode())
-        server.finish(None)
-        self.assertEqual([json.loads(line)["id"] for line in lines], ["open", *range(300)])
-
     def test_all_that_was_received_is_answered_before_the_end(self) -> None:
         calls = [call(number, TOOL_NAMES[number % 3], goal=f"Goal {number}", session="s1") for number in range(30)]
         answers = piped(self, opening(), INITIALIZED, *calls, request("last", "ping"))
