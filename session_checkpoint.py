@@ -53,7 +53,7 @@ if sys.version_info < (3, 10):  # noqa: UP036 - people do start it so: Apple's p
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import Any
+    from typing import Any, NoReturn
 
     JSON = dict[str, Any]
     Mending = Counter[tuple[str, str]]  # (field, what was done to it: a key of MENDED) -> how often
@@ -84,8 +84,8 @@ LOCK_SECONDS = 5.0
 ROOTS_SECONDS = 2.0  # how long a client may take to name its roots
 SHUTDOWN_SECONDS = 0.3  # what a save gets to finish in after a signal; Claude Code kills 0.5 s after its first
 HOOK_SECONDS = 1.0
-HOOK_BYTES = 8 << 20
-MESSAGE_BYTES = 64 << 20  # one line from a client
+HOOK_BYTES = 8 << 20  # of a hook's input
+MESSAGE_BYTES = 64 << 20  # a line from a client; of a longer one each piece is a line that is no JSON
 REDACTION_MARGIN = 4_096  # characters past a field's limit that are searched before the field is cut
 TEXT_CHARACTERS = 10_000  # a text answer
 RESULT_CHARACTERS = 20_000  # a whole tool result as JSON
@@ -3894,17 +3894,6 @@ def end_on_signals(server: Server) -> None:
         threading.Thread(target=wait, daemon=True).start()
 
 
-def read_lines(stream: Any, server: Server) -> None:
-    while line := stream.readline(MESSAGE_BYTES):
-        if len(line) >= MESSAGE_BYTES and not line.endswith(b"\n"):
-            while line and not line.endswith(b"\n"):
-                line = stream.readline(MESSAGE_BYTES)
-            problem = f"A line must be shorter than {MESSAGE_BYTES} bytes."
-            server.send(error_of(None, ProtocolError(PARSE_ERROR, problem)))
-        elif line.strip():
-            server.receive(line)
-
-
 def serve(environ: Mapping[str, str]) -> int:
     """The MCP server, until its input ends or a signal comes."""
     if sys.stdin is None or sys.stdout is None:
@@ -3922,7 +3911,9 @@ def serve(environ: Mapping[str, str]) -> int:
 
     server = Server(write, environ, current_folder(), end_on_signals)
     try:
-        read_lines(sys.stdin.buffer, server)
+        while line := sys.stdin.buffer.readline(MESSAGE_BYTES):
+            if line.strip():
+                server.receive(line)
         server.finish(None)
     except (KeyboardInterrupt, ClientGone, OSError):  # OSError: standard input can't be read
         end_now(server)
@@ -3985,40 +3976,23 @@ def hook_guard(given: JSON, environ: Mapping[str, str]) -> JSON | None:
 HOOKS = {"hook-nudge": hook_nudge, "hook-guard": hook_guard}
 
 
-def run_hook(name: str, environ: Mapping[str, str]) -> int:
-    is_done = end_in_time()
+def run_hook(name: str, environ: Mapping[str, str]) -> NoReturn:
+    """Runs a hook and ends the process, in silence if it takes too long."""
+    from _thread import start_new_thread
+
+    def end_in_time() -> None:
+        time.sleep(HOOK_SECONDS)
+        os._exit(0)
+
+    start_new_thread(end_in_time, ())
     try:
-        given = json_value(hook_input())
+        given = json_value(sys.stdin.buffer.read(HOOK_BYTES))
         answer = HOOKS[name](given, environ) if isinstance(given, dict) else None
         if answer:
             os.write(1, json.dumps({"hookSpecificOutput": answer}).encode() + b"\n")
     except Exception:  # noqa: BLE001 - the hook boundary: a hook that fails would disturb the session
         pass
-    is_done.append(True)
-    return 0
-
-
-def end_in_time() -> list[bool]:
-    """Ends the process in silence after HOOK_SECONDS, unless something is put into the list that is returned."""
-    from _thread import start_new_thread
-
-    is_done: list[bool] = []
-
-    def watch() -> None:
-        time.sleep(HOOK_SECONDS)
-        if not is_done:
-            os._exit(0)
-
-    start_new_thread(watch, ())
-    return is_done
-
-
-def hook_input() -> bytes:
-    """Standard input, as far as it is not absurdly long."""
-    data = b""
-    while len(data) < HOOK_BYTES and (chunk := os.read(0, 1 << 16)):
-        data += chunk
-    return data
+    os._exit(0)  # taking the interpreter down would be a tenth of a hook's time
 
 
 # ── 17. Command line ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -4193,10 +4167,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not words:
             return serve(os.environ)
         if words[0] in HOOKS:
-            status = run_hook(words[0], os.environ)
-            if arguments is None:  # taking the interpreter down would be a tenth of a hook's time
-                os._exit(status)
-            return status
+            run_hook(words[0], os.environ)
         asks_for_help = not {"--help", "-h"}.isdisjoint(words)
         if words[0] in VERBS and not asks_for_help:
             return run_verb(words[0], words[1:], os.environ)

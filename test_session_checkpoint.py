@@ -6925,14 +6925,12 @@ class WireTests(Case):
     def test_a_line_over_the_limit(self) -> None:
         client = altered(self, "sc.MESSAGE_BYTES = 1_000")
         client.open()
-        for length in (999, 1_000, 1_001, 2_000, 12_345):
+        for length, pieces in (999, 1), (1_000, 1), (1_001, 2), (12_345, 13):
             client.send_raw(b"x" * length + b"\n")
-            answer = client.receive()
-            self.assertEqual((answer["error"]["code"], answer["id"]), (-32700, None))
-            told = answer["error"]["message"] == "A line must be shorter than 1000 bytes."
-            self.assertEqual(told, length >= 1_000)
+            for _ in range(pieces):
+                answer = client.receive()
+                self.assertEqual((answer["error"]["code"], answer["id"]), (-32700, None))
         self.assertEqual(client.request("ping")["result"], {})
-        client.send_raw(b"x" * 5_000)
         self.assertEqual(ended(client), (0, ""))
 
     def test_nested_arguments(self) -> None:
