@@ -209,9 +209,9 @@ def shown_path(path: str) -> str:
 
 def shell_word(word: str) -> str:
     """A word as the system's shell takes it."""
-    if re.fullmatch(r"[\w./:+-]+", word):
-        return word
-    return f'"{word}"' if os.name == "nt" else "'" + word.replace("'", "'\\''") + "'"
+    import shlex
+
+    return f'"{word}"' if os.name == "nt" else shlex.quote(word)
 
 
 def first_few(names: list[str], most: int) -> str:
@@ -1188,7 +1188,7 @@ def mending_warnings(mending: Mending) -> Iterator[str]:
         schema = SAVE_FIELDS.get(field, {})
         items = schema.get("items", {})
         names = {"main": items.get("required", ["text"])[0], "members": ", ".join(items.get("properties", ()))}
-        least = "finished ones" if field == "tasks" else "the oldest"
+        least = {"tasks": "finished ones", "nextSteps": "the last"}.get(field, "the oldest")
         yield f"{field}: {MENDED[kind].format(n=n, most=schema.get('maxItems'), least=least, **names)}."
 
 
