@@ -5983,7 +5983,8 @@ class OddStateTests(Case):
         tasks = [{"description": f"t{n}", "status": "done" if n < 15 else "pending"} for n in range(40)]
         self.plant(goal={"primary": "g", "tasks": tasks}, decisions=[f"d{n}" for n in range(25)], nextSteps=["n"] * 30)
         answer = self.save("g", mode="merge", tasks=["new"], decisions=["new"])
-        self.assertIn("nextSteps: more than 20; the last 10 item(s) were left out.", answer["warnings"])
+        said = "nextSteps: 10 item(s) were dropped to stay within the limits, the last first."
+        self.assertIn(said, answer["warnings"])
         stored = self.stored()
         kept = [task["description"] for task in stored["goal"]["tasks"]]
         self.assertEqual(kept, [*(f"t{n}" for n in range(11, 40)), "new"])

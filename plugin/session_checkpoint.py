@@ -2821,48 +2821,38 @@ def carried_file(file: JSON, state: GitState, call: Call) -> JSON | None:
     return kept | {"status": "D" if held is None else "M", "source": "agent"} | known_content(held)
 
 
-def is_done(item: Any) -> bool:
-    return isinstance(item, dict) and item.get("status") == "done"
+# Where a list holds too much, the item with the smallest key goes first.
+DROP_ORDER: dict[str, Callable[[int, Any], Any]] = {
+    "tasks": lambda index, task: (task["status"] != "done", index),
+    "nextSteps": lambda index, step: -index,
+    "decisions": lambda index, line: index,
+    "modifiedFiles": lambda index, file: (bool(file.get("note")), -index),
+    "recentCommands": lambda index, command: index,
+}
 
 
-def drop(items: list[Any], is_least: Callable[[Any], bool] = lambda item: True, last: bool = False) -> bool:
-    """Drops the first item that is_least, or the last such; whether there was one."""
-    for index in reversed(range(len(items))) if last else range(len(items)):
-        if is_least(items[index]):
-            del items[index]
-            return True
-    return False
-
-
-def without_least(items: list[Any], count: int) -> list[Any]:
-    """Items without so many: of tasks the oldest that are done go first, of anything else the oldest."""
-    least_first = sorted(range(len(items)), key=lambda index: (not is_done(items[index]), index))
+def drop(field: str, items: list[Any], count: int, mending: Mending) -> None:
+    """Drops so many of a field's items, those first that matter least."""
+    least_first = sorted(range(len(items)), key=lambda index: DROP_ORDER[field](index, items[index]))
     gone = set(least_first[:count])
-    return [item for index, item in enumerate(items) if index not in gone]
+    items[:] = [item for index, item in enumerate(items) if index not in gone]
+    mending[field, "omitted" if field == "modifiedFiles" else "dropped"] += len(gone)
 
 
 def finish_content(content: JSON, omitted: int, mending: Mending) -> None:
-    """Fills in what the call left open, and drops what overflows the limits, least important first.
+    """Fills in what the call left open, and drops what overflows the limits.
 
     omitted: how many files had no room from the start."""
     for task in content["tasks"]:
         if task.get("status") is None:
             task["status"] = "pending"
             mending["tasks", "status"] += 1
-    most = {name: schema["maxItems"] for name, schema in SAVE_FIELDS.items() if "maxItems" in schema}
-    steps = content["nextSteps"] or []
-    content["nextSteps"] = steps[: most["nextSteps"]]
-    if len(steps) > most["nextSteps"]:
-        mending["nextSteps", "first"] += len(steps) - most["nextSteps"]
-    for field in ("tasks", "decisions", "recentCommands"):
-        extra = len(content[field]) - most[field]
-        if extra > 0:
-            content[field] = without_least(content[field], extra)
-            mending[field, "dropped"] += extra
-    extra = max(0, len(content["modifiedFiles"]) - most["modifiedFiles"])
-    del content["modifiedFiles"][most["modifiedFiles"] :]
-    if extra or omitted:
-        mending["modifiedFiles", "omitted"] += extra + omitted
+    content["nextSteps"] = list(content["nextSteps"] or ())
+    for field in DROP_ORDER:
+        if (extra := len(content[field]) - SAVE_FIELDS[field]["maxItems"]) > 0:
+            drop(field, content[field], extra, mending)
+    if omitted:
+        mending["modifiedFiles", "omitted"] += omitted
 
 
 def warn_of_unfinished(current: JSON | None, tasks: list[JSON], call: Call) -> None:
@@ -2879,21 +2869,19 @@ def warn_of_unfinished(current: JSON | None, tasks: list[JSON], call: Call) -> N
 
 def fitted(checkpoint: JSON, mending: Mending) -> bytes:
     """The file's bytes, after what matters least is dropped until they are within their limit."""
-    files = checkpoint["modifiedFiles"]
-    steps: tuple[tuple[str, str, Callable[[], bool]], ...] = (
-        ("checkpoint", "stripped", lambda: strip_unknown(checkpoint, CHECKPOINT)),
-        ("recentCommands", "dropped", lambda: drop(checkpoint["recentCommands"])),
-        ("modifiedFiles", "omitted", lambda: drop(files, lambda file: not file.get("note"), last=True)),
-        ("modifiedFiles", "omitted", lambda: drop(files, last=True)),
-        ("tasks", "dropped", lambda: drop(checkpoint["goal"]["tasks"], is_done)),
-        ("decisions", "dropped", lambda: drop(checkpoint["decisions"])),
-        ("checkpoint", "halved", lambda: halve_longest(checkpoint)),
-    )
     data = file_bytes(checkpoint, mending)
-    for field, kind, lessen in steps:
-        while len(data) > CHECKPOINT_BYTES and lessen():
-            mending[field, kind] += 1
-            data = file_bytes(checkpoint, mending)
+    if len(data) > CHECKPOINT_BYTES and strip_unknown(checkpoint, CHECKPOINT):
+        mending["checkpoint", "stripped"] += 1
+        data = file_bytes(checkpoint, mending)
+    for field in ("recentCommands", "modifiedFiles", "tasks", "decisions"):
+        items = checkpoint["goal"]["tasks"] if field == "tasks" else checkpoint[field]
+        least = sum(task["status"] == "done" for task in items) if field == "tasks" else len(items)
+        while len(data) > CHECKPOINT_BYTES and least:
+            drop(field, items, 1, mending)
+            data, least = file_bytes(checkpoint, mending), least - 1
+    while len(data) > CHECKPOINT_BYTES and halve_longest(checkpoint):
+        mending["checkpoint", "halved"] += 1
+        data = file_bytes(checkpoint, mending)
     return data
 
 
