@@ -1328,16 +1328,8 @@ def mend_exit_code(value: Any, note: Note) -> int | None:
     return None
 
 
-def free_texts(content: JSON) -> Iterator[tuple[str, Any, Any, int]]:
-    """Every free text of a checkpoint's content as (field, holder, key, limit): holder[key] is the text."""
-    for field, schema in SAVE_FIELDS.items():
-        if field in content:
-            for holder, key, limit in texts_in(content, field, schema):
-                yield field, holder, key, limit
-
-
 def texts_in(holder: Any, key: Any, schema: JSON) -> Iterator[tuple[Any, Any, int]]:
-    """Free texts in holder[key]. Paths are none: they must stay what they are."""
+    """Free texts in holder[key], as (holder, key, limit). Paths are none: they must stay what they are."""
     value = holder[key]
     if isinstance(value, str) and "maxLength" in schema and key != "path":
         yield holder, key, schema["maxLength"]
@@ -1385,16 +1377,12 @@ ALGORITHM_OF_LENGTH = {40: "sha1", 64: "sha256"}
 LATE = f"git took longer than {GIT_SECONDS:.0f} s"
 
 
-class Git(Record):
+class Git:
     """One call's git work."""
 
-    root: str
-    environ: Mapping[str, str]
-    deadline: float  # time.monotonic() until which all of it may take
-
-
-def git_in(root: str, environ: Mapping[str, str]) -> Git:
-    return Git(root, environ, time.monotonic() + GIT_SECONDS)
+    def __init__(self, root: str, environ: Mapping[str, str]) -> None:
+        self.root, self.environ = root, environ
+        self.deadline = time.monotonic() + GIT_SECONDS  # until which all of it may take
 
 
 class GitOutput(Record):
@@ -2128,10 +2116,6 @@ def look_up(root: str, selector: str) -> Found | None:
         return find_checkpoint(folder, selector)
 
 
-def temporary_name(name: str) -> str:
-    return f".{name.lstrip('.')}.{os.urandom(8).hex()}.tmp"
-
-
 def write_durably(folder: Folder, name: str, data: bytes) -> None:
     with open(folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
         protect(file.fileno())
@@ -2140,22 +2124,17 @@ def write_durably(folder: Folder, name: str, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def keep_as_backup(folder: Folder, name: str, second: str) -> None:
-    """Gives the current file the backup's name too, by a second link, or by a copy where there are no links."""
-    try:
-        folder.link(name, second)
-    except (OSError, NotImplementedError):
-        write_durably(folder, second, read_file(folder, name))
-    folder.replace(second, name + BACKUP)
-
-
 def replace_file(folder: Folder, name: str, data: bytes, keep_current: bool) -> None:
     """Writes a file durably, the current one becoming its backup if it is to be kept. Raises OSError."""
-    temporary, second = temporary_name(name), temporary_name(name)
+    temporary, second = (f".{name.lstrip('.')}.{os.urandom(8).hex()}.tmp" for _ in range(2))
     try:
         write_durably(folder, temporary, data)
         if keep_current:
-            keep_as_backup(folder, name, second)
+            try:
+                folder.link(name, second)
+            except (OSError, NotImplementedError):  # no links here
+                write_durably(folder, second, read_file(folder, name))
+            folder.replace(second, name + BACKUP)
         folder.replace(temporary, name)
         folder.sync()
     finally:
@@ -2170,19 +2149,6 @@ def set_aside(folder: Folder, name: str) -> str:
         number += 1
     folder.replace(name, free)
     return free
-
-
-def remove_leftovers(folder: Folder, prefix: str) -> None:
-    """Removes the temporary files of saves that were killed; only under the lock."""
-    for name in folder.names():
-        if name.startswith(prefix) and re.fullmatch(TEMPORARY, name):
-            folder.remove(name)
-
-
-def ignore_in_git(folder: Folder) -> None:
-    """Hides a new directory of checkpoints from git, as pytest's and ruff's caches do; one in use is left as it is."""
-    if folder.status(".gitignore") is None and not selectors_in(folder.names()):
-        replace_file(folder, ".gitignore", IGNORE_ALL, keep_current=False)
 
 
 # ── 10. Brief ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -2578,7 +2544,7 @@ def is_ignored(git: Git, selector: str) -> bool:
 
 def state_at_save(call: Call) -> GitState:
     """Git's snapshot, and a warning where git will not ignore the checkpoint."""
-    git = git_in(call.root, call.caller.environ)
+    git = Git(call.root, call.caller.environ)
     try:
         state = git_state(git)
         if not is_ignored(git, call.selector):
@@ -2645,9 +2611,11 @@ def save_locked(folder: Folder, call: Call, facts: Facts) -> tuple[JSON, int]:
     """The read, merge and write of a save, under the lock: the record and its size in bytes."""
     selector = call.selector
     refuse_twin(folder, selector)
-    remove_leftovers(folder, own_prefix(selector))
-    if selector != SHARED:
-        ignore_in_git(folder)
+    for name in folder.names():  # what saves left that were killed
+        if name.startswith(own_prefix(selector)) and re.fullmatch(TEMPORARY, name):
+            folder.remove(name)
+    if selector != SHARED and folder.status(".gitignore") is None and not selectors_in(folder.names()):
+        replace_file(folder, ".gitignore", IGNORE_ALL, keep_current=False)  # a directory in use is left as it is
     main, backup = current_checkpoint(folder, call)
     current = main or backup
     resumed = call.values.get("resumedFrom")
@@ -2714,7 +2682,8 @@ def content_of(checkpoint: JSON) -> JSON:
 
 def redact_contents(contents: list[JSON], mending: Mending) -> int:
     """The funnel: strikes secrets from every free text, then cuts it to its limit. How many secrets there were."""
-    places = [place for content in contents for place in free_texts(content)]
+    fields = [(content, field) for content in contents for field in SAVE_FIELDS if field in content]
+    places = [(field, *place) for content, field in fields for place in texts_in(content, field, SAVE_FIELDS[field])]
     texts = [holder[key][: limit + REDACTION_MARGIN] for _, holder, key, limit in places]
     clean, count = redact_all(texts)
     for before, after, (field, holder, key, limit) in zip(texts, clean, places, strict=True):
@@ -2959,7 +2928,7 @@ ONLY_RECORDED = "only the recorded files were compared"
 
 def drift_since(found: Found, root: str, environ: Mapping[str, str]) -> tuple[Drift, list[str]]:
     """How the project differs from a checkpoint; and warnings of what could not be compared, or can't be trusted."""
-    git, saved = git_in(root, environ), found.record.get("git") or {}
+    git, saved = Git(root, environ), found.record.get("git") or {}
     head, omitted = saved.get("head"), (found.record.get("meta") or {}).get("filesOmitted")
     state, commits = None, Commits(None, False, None)
     tracked = exists(os.path.join(root, SESSIONS_FOLDER, ".git"))  # a submodule
@@ -3222,7 +3191,7 @@ def tracking_warnings(root: str, environ: Mapping[str, str], selectors: list[str
     """One for each of some checkpoints whose file is in the repository."""
     if not selectors or not is_in_repository(root):
         return []
-    git = git_in(root, environ)
+    git = Git(root, environ)
     try:
         (tracked,) = run_git(git, ["ls-files", "-z", "--", SESSIONS_FOLDER, SHARED_FILE, SHARED_FILE + BACKUP])
         if tracked.status is None:
@@ -3230,13 +3199,12 @@ def tracking_warnings(root: str, environ: Mapping[str, str], selectors: list[str
     except GitFailure as error:
         return [f"No facts from git: {error}; whether a checkpoint came with the repository is not known."]
     files = set(git_text(tracked.data).split("\0"))
-    return [f"{name}: {TRACKED}" for name in selectors if not files.isdisjoint(ways_to_track(name))]
-
-
-def ways_to_track(selector: str) -> list[str]:
-    """The paths that are in the index where a checkpoint came with the repository: its files, or a submodule."""
-    file = file_below_root(selector)
-    return [file, file + BACKUP, SESSIONS_FOLDER]
+    came = [
+        name
+        for name in selectors
+        if files & {file_below_root(name), file_below_root(name) + BACKUP, SESSIONS_FOLDER}  # the last: a submodule
+    ]
+    return [f"{name}: {TRACKED}" for name in came]
 
 
 def is_in_repository(root: str) -> bool:

@@ -1725,7 +1725,8 @@ class GitAsWitnessTests(GitCase):
             with self.subTest(name):
                 fd, path = self.alive()
                 self.use_git(script.format(alive=path))
-                (output,) = sc.run_git(sc.Git(self.root, self.environ, time.monotonic() + 0.3), ["status"])
+                with mock.patch.object(sc, "GIT_SECONDS", 0.3):
+                    (output,) = sc.run_git(sc.Git(self.root, self.environ), ["status"])
                 self.assertIsNone(output.status)
                 self.assertEqual(self.read_all(fd), b"started\n")  # the end: each process that held the pipe is gone
                 self.assertEqual(sc.running_git, set())
