@@ -1246,56 +1246,39 @@ def mend_list(value: Any, schema: JSON, note: Note) -> Any:
     for item in value:
         kinds: list[str] = []
         item = mend_item(item, schema["items"], kinds.append) if is_of_items else mend_line(item, kinds.append)
-        if is_filled(item, schema["items"]):
-            filled.append(item)
-        else:
-            kinds = ["empty"]
-        for kind in kinds:
+        filled += [item] * bool(item)
+        for kind in kinds if item else ["empty"]:
             note(kind)
     return filled if filled or not value else None
 
 
-def mend_line(value: Any, note: Note) -> Any:
+def mend_line(value: Any, note: Note) -> str | None:
     """An item of a list of texts; an object becomes its JSON, since a name in it may tell that a value is secret."""
     if isinstance(value, dict) and value:
         note("text")
         value = json.dumps(value, ensure_ascii=False)
-    return mend_text(value, note)
+    text = mend_text(value, note)
+    return text if isinstance(text, str) and text.strip() else None
 
 
-def is_filled(item: Any, schema: JSON) -> bool:
-    """Whether a list's item holds something; a task, file or command in its main member, the first required one."""
-    if schema["type"] == "object":
-        item = item.get(schema["required"][0]) if isinstance(item, dict) else None
-    return isinstance(item, str) and bool(item.strip())
-
-
-def mend_item(value: Any, schema: JSON, note: Note) -> Any:
-    """A task, file or command."""
-    value = unpacked(value, "{", note)
+def mend_item(value: Any, schema: JSON, note: Note) -> JSON | None:
+    """A task, file or command; None where its main member, the first required one, holds nothing."""
+    value, main = unpacked(value, "{", note), schema["required"][0]
     if isinstance(value, str) or TYPES["number"](value):
         note("item")
-        value = {schema["required"][0]: value if isinstance(value, str) else json.dumps(value)}
-    if not isinstance(value, dict):
-        return None
-    members = {name: mend_member(name, member_of(value, name, note), note) for name in schema["properties"]}
-    return {name: member for name, member in members.items() if member is not None}
-
-
-def member_of(item: JSON, name: str, note: Note) -> Any:
-    """An item's member, be it under another name."""
-    if item.get(name) is not None:
-        return item[name]
-    for other in OTHER_NAMES.get(name, ()):
-        if item.get(other) is not None:
-            note("name")
-            return item[other]
-    return None
+        value = {main: value if isinstance(value, str) else json.dumps(value)}
+    item: JSON = {}
+    for name in schema["properties"] if isinstance(value, dict) else ():
+        names = (other for other in (name, *OTHER_NAMES.get(name, ())) if value.get(other) is not None)
+        if (given := next(names, None)) is not None:
+            item[name] = mend_member(name, value[given], note)
+            if given != name:
+                note("name")
+    item = {name: member for name, member in item.items() if member is not None}
+    return item if item.get(main, "").strip() else None
 
 
 def mend_member(name: str, value: Any, note: Note) -> Any:
-    if value is None:
-        return None
     if name == "status":
         return mend_status(value, note)
     if name == "exitCode":
