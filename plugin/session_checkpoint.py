@@ -3892,15 +3892,12 @@ def hook_nudge(given: JSON, environ: Mapping[str, str]) -> JSON | None:
 
 def checkpoint_times(root: str) -> dict[str, float]:
     """selector -> when its file was last written, from names and times alone."""
-    folder = os.path.join(root, SESSIONS_FOLDER)
-    files = [(SHARED, os.path.join(root, SHARED_FILE + end)) for end in ("", BACKUP)]
-    if not os.path.islink(to_system(folder)) and exists(folder):
-        names = [from_system(name) for name in os.listdir(to_system(folder))]
-        files += [(selector, os.path.join(folder, name)) for name in names for selector in selectors_in([name])]
     times: dict[str, float] = {}
-    for selector, path in files:
-        if exists(path) and stat.S_ISREG((status := os.lstat(to_system(path))).st_mode):
-            times[selector] = max(times.get(selector, 0.0), status.st_mtime)
+    for selector in selectors(root):
+        main = os.path.join(checkpoint_folder(root, selector), file_name(selector))
+        for path in (main, main + BACKUP):
+            if exists(path) and stat.S_ISREG((status := os.lstat(to_system(path))).st_mode):
+                times[selector] = max(times.get(selector, 0.0), status.st_mtime)
     return times
 
 
