@@ -3280,31 +3280,27 @@ class Tool(Record):
     description: str
     input: JSON
     output: JSON
-    hints: JSON
+    is_read_only: bool
     meta: JSON
     run: Callable[[JSON, Caller], JSON]
-
-
-def hints(read_only: bool) -> JSON:
-    return {"readOnlyHint": read_only, "destructiveHint": False, "idempotentHint": read_only, "openWorldHint": False}
 
 
 ALWAYS_LOAD = {"anthropic/alwaysLoad": True}
 TOOLS = {
     "save_session_checkpoint": Tool(
-        "Save checkpoint", SAVE_DESCRIPTION, SAVE_INPUT, SAVE_OUTPUT, hints(False), ALWAYS_LOAD, save_session_checkpoint
+        "Save checkpoint", SAVE_DESCRIPTION, SAVE_INPUT, SAVE_OUTPUT, False, ALWAYS_LOAD, save_session_checkpoint
     ),
     "load_session_checkpoint": Tool(
         "Load checkpoint",
         LOAD_DESCRIPTION,
         LOAD_INPUT,
         LOAD_OUTPUT,
-        hints(True),
+        True,
         ALWAYS_LOAD | {"anthropic/maxResultSizeChars": FULL_RESULT_CHARACTERS},
         load_session_checkpoint,
     ),
     "list_session_checkpoints": Tool(
-        "List checkpoints", LIST_DESCRIPTION, LIST_INPUT, LIST_OUTPUT, hints(True), {}, list_session_checkpoints
+        "List checkpoints", LIST_DESCRIPTION, LIST_INPUT, LIST_OUTPUT, True, {}, list_session_checkpoints
     ),
 }
 
@@ -3368,7 +3364,13 @@ def tool_list() -> list[JSON]:
             "description": tool.description,
             "inputSchema": tool.input,
             "outputSchema": tool.output,
-            "annotations": {"title": tool.title} | tool.hints,
+            "annotations": {
+                "title": tool.title,
+                "readOnlyHint": tool.is_read_only,
+                "destructiveHint": False,
+                "idempotentHint": tool.is_read_only,
+                "openWorldHint": False,
+            },
         }
         | ({"_meta": tool.meta} if tool.meta else {})
         for name, tool in TOOLS.items()
