@@ -168,9 +168,26 @@ def to_system(path: str) -> Any:
     return path if os.name == "nt" else path.encode("utf-8", "surrogateescape")
 
 
+# A link is not followed, and a FIFO does not block; Windows knows neither, but would translate line ends.
+OPEN_SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+def beginning_of(path: str) -> bytes:
+    """The first 64 KiB of a file; nothing where it can't be read, or is a link or a FIFO."""
+    try:
+        with open(os.open(to_system(path), os.O_RDONLY | OPEN_SAFELY), "rb", buffering=0) as file:
+            return file.read(1 << 16) or b""
+    except OSError:
+        return b""
+
+
 def exists(path: str) -> bool:
     """Whether there is anything of this name, be it a broken link."""
     return os.path.lexists(to_system(path))
+
+
+def real_path(path: str) -> str:
+    return from_system(os.path.realpath(to_system(path)))
 
 
 def setting(environ: Mapping[str, str], name: str) -> str | None:
@@ -212,6 +229,13 @@ def shell_word(word: str) -> str:
     import shlex
 
     return f'"{word}"' if os.name == "nt" else shlex.quote(word)
+
+
+def shell_words(words: list[str]) -> str:
+    """A list of words as one command."""
+    import shlex
+
+    return shlex.join(words)
 
 
 def first_few(names: list[str], most: int) -> str:
@@ -1207,11 +1231,11 @@ def mend(arguments: JSON, mending: Mending) -> JSON:
     return {name: value for name, value in mended.items() if value is not None}
 
 
-def mend_text(value: Any, note: Note, glue: str = "\n") -> Any:
+def mend_text(value: Any, note: Note, join: Callable[[list[str]], str] = "\n".join) -> Any:
     """Free text; a number becomes its digits, a list of texts its lines, or the words of a command."""
     if isinstance(value, list) and value and all(isinstance(line, str) for line in value):
         note("text")
-        value = glue.join(value)
+        value = join(value)
     elif TYPES["number"](value):
         note("text")
         value = json.dumps(value)
@@ -1283,7 +1307,7 @@ def mend_member(name: str, value: Any, note: Note) -> Any:
         return mend_status(value, note)
     if name == "exitCode":
         return mend_exit_code(value, note)
-    text = mend_text(value, note, " " if name == "command" else "\n")
+    text = mend_text(value, note, shell_words if name == "command" else "\n".join)
     return text if isinstance(text, str) else None
 
 
@@ -1388,13 +1412,14 @@ class GitState(Record):
 
     branch: str | None
     head: str | None
-    entries: dict[str, Entry]  # path -> everything uncommitted
+    entries: dict[str, Entry]  # path -> everything uncommitted, but for our own files
+    ours: dict[str, str]  # path -> code of our own files that git reports
     algorithm: str  # of object names
     tracked: bool  # whether the file that was asked for is in the index
 
 
 UNTRACKED = Entry("??", None, None, True)
-NO_GIT = GitState(None, None, {}, "sha1", False)
+NO_GIT = GitState(None, None, {}, {}, "sha1", False)
 running_git: set[Any] = set()
 
 
@@ -1509,7 +1534,7 @@ def is_own_file(path: str) -> bool:
 def parse_status(text: str, prefix: str) -> tuple[str | None, str | None, dict[str, Entry]]:
     """Branch, HEAD and entries of `git status --porcelain=v2 --branch -z` (git-status, "Porcelain Format Version 2").
 
-    prefix: where the root lies in the work tree; paths become relative to it, and our own files are left out."""
+    prefix: where the root lies in the work tree; paths become relative to it."""
     headers: dict[str, str] = {}
     entries: dict[str, Entry] = {}
     lines = iter(text.split("\0")[:-1])
@@ -1519,7 +1544,8 @@ def parse_status(text: str, prefix: str) -> tuple[str | None, str | None, dict[s
             name, _, headers[name] = rest.partition(" ")
             continue
         path, entry = (rest, UNTRACKED) if kind == "?" else parse_tracked(kind, rest, lines, prefix)
-        if path.startswith(prefix) and not is_own_file(path := path[len(prefix) :]):
+        if path.startswith(prefix):
+            path = path[len(prefix) :]
             if entry is UNTRACKED and path in entries:  # taken out of the index, still there
                 entry = Entry("??", entries[path].head, None, True)
             entries[path] = entry
@@ -1535,7 +1561,7 @@ def parse_tracked(kind: str, rest: str, lines: Iterator[str], prefix: str) -> tu
     xy, _, mode_then, _, mode_now, blob, *_, path = rest.split(" ", 7 if kind == "1" else 8)
     origin = next(lines, "") if kind == "2" else ""
     is_rename = "R" in xy and origin.startswith(prefix)
-    unsure = "." not in xy or mode_then != mode_now
+    unsure = ("." not in xy or mode_then != mode_now) and "T" not in xy
     return path, Entry(status_code(xy), blob_or_none(blob), origin[len(prefix) :] if is_rename else None, unsure)
 
 
@@ -1544,20 +1570,35 @@ def git_state(git: Git, renames: bool = True, file: str = "") -> GitState:
 
     Raises GitFailure where there is no work tree; with no text where the root is simply no repository."""
     status = [*GIT_STATUS, GIT_SUBMODULES, "--find-renames" if renames else "--no-renames", "--", "."]
-    # answered line by line: the format, the root's place (which may have line ends), then the file's blob, or the
-    # word again if the index has none
-    place = ["rev-parse", "--show-object-format", "--show-prefix", f":./{file or '.'}"]
-    snapshot, placed = run_git(git, status, place)
-    tracked = placed.status == 0
+    algorithm, place, is_tracked = "sha1", "\n", False
+    if not file and is_plain_top(git.root):
+        (snapshot,) = run_git(git, status)
+    else:
+        # answered line by line: the format, the root's place (which may have line ends), then the file's blob, or the
+        # word again if the index has none
+        words = ["rev-parse", "--show-object-format", "--show-prefix", f":./{file or '.'}"]
+        snapshot, placed = run_git(git, status, words)
+        algorithm, _, place = git_text(placed.data[:-1]).partition("\n")
+        is_tracked = placed.status == 0
     if snapshot.status != 0:
         failure = failure_of(snapshot, git.root)
-        failure.tracked = tracked
+        failure.tracked = is_tracked
         raise failure
-    algorithm, _, rest = git_text(placed.data[:-1]).partition("\n")
-    if "\n" not in rest:
+    if "\n" not in place:
         raise failure_of(placed, git.root)
-    branch, head, entries = parse_status(git_text(snapshot.data), rest.rpartition("\n")[0])
-    return GitState(branch, head, entries, algorithm if algorithm in EMPTY_TREE else "sha1", tracked)
+    branch, head, entries = parse_status(git_text(snapshot.data), place.rpartition("\n")[0])
+    ours = {path: entries.pop(path).code for path in list(entries) if is_own_file(path)}
+    return GitState(branch, head, entries, ours, algorithm if algorithm in EMPTY_TREE else "sha1", is_tracked)
+
+
+def is_plain_top(root: str) -> bool:
+    """Whether the root is the top of a work tree with SHA-1 names, as far as that can be known without asking git."""
+    folder = os.path.join(root, ".git")
+    head, config = (beginning_of(os.path.join(folder, name)) for name in ("HEAD", "config"))
+    is_repository = re.match(rb"ref: refs/|[0-9a-f]{40}", head) and all(
+        exists(os.path.join(folder, name)) for name in ("objects", "refs")
+    )
+    return bool(is_repository and config) and not re.search(rb"(?i)worktree|objectformat|\[include", config)
 
 
 def failure_of(output: GitOutput, root: str) -> GitFailure:
@@ -1673,16 +1714,16 @@ def unrecorded_change(
     path: str, entry: Entry | None, commit: Any, look: Callable[[str, str], JSON | None]
 ) -> str | None:
     """The same for a file that was clean at the checkpoint, from its state in git now and what commits did to it."""
-    if entry is None:
+    if entry is None and commit[1]:
         return difference(*commit)
-    before = (commit[0] and commit[0][1]) if commit else entry.head
+    before: str | None = (commit[0] and commit[0][1]) if commit else entry.head if entry else None
     if before is None:
-        return None if entry.code == "D" else "new"
-    if entry.code == "D":
-        return "deleted"
-    if not entry.unsure and not commit:
+        is_gone = entry is None or entry.code == "D" or (entry.code == "U" and look(path, "sha1") is None)
+        return None if is_gone else "new"
+    if entry and entry.code != "D" and not entry.unsure and not commit:
         return "changed"
-    return difference({"hash": before}, look(path, ALGORITHM_OF_LENGTH[len(before)]))
+    # What git has no more may be there all the same; a directory that took its name is no file.
+    return difference({"hash": before}, look(path, ALGORITHM_OF_LENGTH[len(before)]) or None)
 
 
 def changed_files(
@@ -1715,8 +1756,6 @@ TEMPORARY = r"\..{1,160}\.[0-9a-f]{16}\.tmp"
 WINDOWS_DEVICES = {"con", "prn", "aux", "nul"} | {f"{port}{digit}" for port in ("com", "lpt") for digit in range(10)}
 NO_SESSIONS = WINDOWS_DEVICES | {SHARED}
 NOT_SAVED = "Nothing was saved; no earlier checkpoint is lost."
-# A link is not followed, and a FIFO does not block; Windows knows neither, but would translate line ends.
-OPEN_SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 WINDOWS_BUSY = (5, 32, 33)  # access denied, sharing violation, lock violation: a scanner has the file for a moment
 
 
@@ -1835,7 +1874,9 @@ def blob_hash(data: bytes, algorithm: str) -> str:
     """The name that git gives to a blob (gitdatamodel): the hash of `blob <length>`, NUL and the bytes."""
     import hashlib
 
-    return hashlib.new(algorithm, b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+    digest = hashlib.new(algorithm, b"blob %d\0" % len(data), usedforsecurity=False)
+    digest.update(data)
+    return digest.hexdigest()
 
 
 def held_content(root: str, path: str, algorithm: str) -> JSON | None:
@@ -2286,7 +2327,7 @@ def string_in(values: JSON, name: str) -> str | None:
 
 def load_command(selector: str, root: str, caller: Caller) -> str:
     """How a person at a shell loads a checkpoint again; its root is left out where the program finds it by itself."""
-    found = os.path.realpath(setting(caller.environ, "CHECKPOINT_PROJECT_ROOT") or caller.folder or "")
+    found = real_path(setting(caller.environ, "CHECKPOINT_PROJECT_ROOT") or caller.folder or "")
     option = "" if found == root else f" --project-root {shell_word(root)}"
     return shown(f"{caller.program} load {selector}{option}")
 
@@ -2322,9 +2363,9 @@ def checked_root(path: str, source: str) -> str:
     if not os.path.isabs(path):
         raise ToolError(f"{source} must be an absolute path: {quoted}")
     try:
-        real = os.path.realpath(to_system(path))
-        if stat.S_ISDIR(os.stat(real).st_mode):
-            return from_system(real)
+        real = real_path(path)
+        if stat.S_ISDIR(os.stat(to_system(real)).st_mode):
+            return real
     except PermissionError as error:
         raise ToolError(f"{source} can't be reached ({error.strerror}): {quoted}") from None
     except (OSError, ValueError):
@@ -2340,7 +2381,7 @@ def working_directory(caller: Caller, warnings: list[str]) -> tuple[str, list[st
     root = checked_root(caller.folder, "The working directory")
     if os.path.dirname(root) == root:
         raise ToolError(" ".join([*warnings, f"No project is known: the working directory is {root}. {cure}"]))
-    if root == os.path.realpath(from_system(os.path.expanduser("~"))):
+    if root == real_path(from_system(os.path.expanduser("~"))):
         warnings = [*warnings, f"The project root is the home directory. {cure}"]
     return root, warnings
 
@@ -2442,10 +2483,15 @@ def append(old: list[Any] | None, new: list[Any] | None) -> list[Any]:
 
 
 def update_tasks(old: list[JSON] | None, new: list[JSON] | None) -> list[JSON]:
-    """Tasks are the same where their descriptions are: updated in place; the others are appended."""
-    tasks: dict[str, JSON] = {}
-    for task in append(old, new):
-        tasks[task["description"]] = tasks.get(task["description"], {}) | task
+    """Tasks are the same where their descriptions are, the first of a list the first of the other, and so on: those are
+    updated in place; the others are appended."""
+    tasks: dict[tuple[str, int], JSON] = {}
+    for given in ([] if new == [] else old, new):
+        seen: Counter[str] = Counter()
+        for task in given or ():
+            name = task["description"]
+            seen[name] += 1
+            tasks[name, seen[name]] = tasks.get((name, seen[name]), {}) | task
     return list(tasks.values())
 
 
@@ -2516,12 +2562,14 @@ def failed_at(error: OSError, path: str) -> str:
     return f" ({shown_path(name)})" if name and name != os.path.basename(path) and not name.endswith(".tmp") else ""
 
 
-def is_ignored(git: Git, selector: str) -> bool:
+def is_ignored(git: Git, state: GitState, selector: str) -> bool:
     """Whether git ignores the checkpoint; its directory hides itself, or will once it is made."""
-    folder = os.path.join(git.root, SESSIONS_FOLDER)
-    if selector != SHARED and (exists(os.path.join(folder, ".gitignore")) or not exists(folder)):
+    file, folder = file_below_root(selector), os.path.join(git.root, SESSIONS_FOLDER)
+    if state.ours.get(file, "D") != "D":  # D: just taken out of the index
+        return False
+    if selector != SHARED and (not exists(folder) or b"*" in beginning_of(os.path.join(folder, ".gitignore")).split()):
         return True
-    (answer,) = run_git(git, ["check-ignore", "-q", "--", file_below_root(selector)])
+    (answer,) = run_git(git, ["check-ignore", "-q", "--", file])
     return answer.status != 1
 
 
@@ -2530,7 +2578,7 @@ def state_at_save(call: Call) -> GitState:
     git = Git(call.root, call.caller.environ)
     try:
         state = git_state(git)
-        if not is_ignored(git, call.selector):
+        if not is_ignored(git, state, call.selector):
             committed = SHARED_FILE if call.selector == SHARED else SESSIONS_FOLDER
             call.warnings.append(
                 f"The checkpoint is not git-ignored: add {IGNORED} to .gitignore; if it is committed already, run "
@@ -2581,7 +2629,7 @@ def relative_path(path: str, root: str) -> str | None:
     if "\0" in path:
         return None
     parent, name = os.path.split(os.path.normpath(os.path.join(root, path)))
-    parent = from_system(os.path.realpath(to_system(parent)))
+    parent = real_path(parent)
     try:
         inside = from_system(os.path.relpath(to_system(os.path.join(parent, name)), to_system(root)))
     except ValueError:  # another drive
@@ -2663,16 +2711,24 @@ def content_of(checkpoint: JSON) -> JSON:
     return content | {"goal": checkpoint["goal"]["primary"], "tasks": checkpoint["goal"].get("tasks") or []}
 
 
+def searched_part(text: str, limit: int) -> str:
+    """As much of a text as decides what is kept of it: what is struck makes room for what follows."""
+    size = limit + REDACTION_MARGIN
+    while size < len(text) and len(redact(text[:size])[0]) < limit + REDACTION_MARGIN:
+        size *= 2
+    return text[:size]
+
+
 def redact_contents(contents: list[JSON], mending: Mending) -> int:
     """The funnel: strikes secrets from every free text, then cuts it to its limit. How many secrets there were."""
     fields = [(content, field) for content in contents for field in SAVE_FIELDS if field in content]
     places = [(field, *place) for content, field in fields for place in texts_in(content, field, SAVE_FIELDS[field])]
-    texts = [holder[key][: limit + REDACTION_MARGIN] for _, holder, key, limit in places]
+    texts = [searched_part(holder[key], limit) for _, holder, key, limit in places]
     clean, count = redact_all(texts)
     for before, after, (field, holder, key, limit) in zip(texts, clean, places, strict=True):
         is_cut = len(before) < len(holder[key])
-        short = cut(after + "…" if is_cut else after, limit)
-        if is_cut or short != after:
+        short = cut(after, min(limit, max(1, len(after) - REDACTION_MARGIN)) if is_cut else limit)
+        if short != after:
             mending[field, "cut"] += 1
         holder[key] = short
     if count:
@@ -2943,7 +2999,8 @@ def drift_since(found: Found, root: str, environ: Mapping[str, str]) -> tuple[Dr
     )
     branch = state and state.branch
     moved = bool(head and state) and saved.get("branch") != branch
-    drift = Drift(moved, branch, commits.count, commits.unreachable, changes, compares and not tracked)
+    is_certain = compares and not tracked and not omitted
+    drift = Drift(moved, branch, commits.count, commits.unreachable, changes, is_certain)
     return drift, [TRACKED] * tracked + warnings
 
 
@@ -3003,6 +3060,7 @@ def resumable(selectors: Iterable[str], environ: Mapping[str, str]) -> set[str]:
     return found
 
 
+UNKNOWN_ORIGIN = "whether a checkpoint came with the repository is not known"
 SET_ASIDE = "Save anew: what is damaged is set aside then."
 TRACKED = (
     "git tracks this checkpoint: it came with the repository, not from a session on this machine. Distrust it, unless "
@@ -3177,10 +3235,10 @@ def tracking_warnings(root: str, environ: Mapping[str, str], selectors: list[str
     git = Git(root, environ)
     try:
         (tracked,) = run_git(git, ["ls-files", "-z", "--", SESSIONS_FOLDER, SHARED_FILE, SHARED_FILE + BACKUP])
-        if tracked.status is None:
-            raise GitFailure(LATE)
+        if tracked.status != 0:
+            raise failure_of(tracked, root)
     except GitFailure as error:
-        return [f"No facts from git: {error}; whether a checkpoint came with the repository is not known."]
+        return [f"No facts from git: {error}; {UNKNOWN_ORIGIN}."] if str(error) else []
     files = set(git_text(tracked.data).split("\0"))
     came = [
         name
@@ -3309,6 +3367,7 @@ def import_what_tools_need() -> None:
     """Imports what a later call would import, so that it depends on no file of Python's own."""
     import datetime  # noqa: F401
     import hashlib
+    import shlex  # noqa: F401
     import subprocess  # noqa: F401
     import threading  # noqa: F401
     import urllib.parse  # noqa: F401

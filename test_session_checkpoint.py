@@ -1068,6 +1068,27 @@ class ValidationTests(Case):
         self.assertEqual(self.stored()["goal"]["primary"], "a" * 485 + " PASSWORD=…")
         self.assertNotIn(password[:3].encode(), self.read(".claude-checkpoints/s1.json"))
 
+    def test_what_is_struck_makes_no_room_for_half_a_secret(self) -> None:
+        lines = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcw\n" * 160
+        key = f"-----BEGIN PRIVATE KEY-----\n{lines}-----END PRIVATE KEY-----\n"
+        password = "Zk8vQ2mWx9Lp4TnR7b"
+        for length in range(6_080, 6_120, 3):
+            start = f"cat > key.pem <<E\n{key}E\n"
+            end = f"\npsql postgres://app:{password}@db/shop " + "x" * 9_000
+            command = start + "#" * (length - len(start) - 23) + end
+            self.save("g", recentCommands=[command])
+            stored = self.stored()["recentCommands"][0]["command"]
+            self.assertNotIn(password[:4], stored)
+            self.assertIn("key.pem", stored)
+            self.assertEqual(stored[-1:], "…")
+
+    def test_words_of_a_command_stay_words(self) -> None:
+        words = ["tool", "--password", "correct horse 9", "it's"]
+        self.save("g", recentCommands=[{"command": words}, {"command": ["npm", "test"]}])
+        commands = [command["command"] for command in self.stored()["recentCommands"]]
+        quoted = "'it'\"'\"'s'"
+        self.assertEqual(commands, [f"tool --password '«redacted»' {quoted}", "npm test"])
+
     def test_what_cannot_be_stored_is_refused_with_every_reason(self) -> None:
         given = {
             "goal": " ",
@@ -1353,7 +1374,8 @@ class GitStateTests(GitCase):
                 {"a": ("??", blob, None, True)},
             ),
             (f"u AA {modes} 100644 {zero} {blob} {other} in/a\0", None, None, {"a": ("U", blob, None, True)}),
-            ("? in/a\0? out/b\0? inside\0? in/.claude-checkpoint.prev\0", None, None, {"a": ("??", None, None, True)}),
+            ("? in/a\0? out/b\0? inside\0", None, None, {"a": ("??", None, None, True)}),
+            (f"1 .T N... 100644 100644 120000 {blob} {blob} in/a\0", None, None, {"a": ("M", blob, None, False)}),
             ("? in/cut off in the mid", None, None, {}),
             ("", None, None, {}),
         )
@@ -2004,7 +2026,7 @@ class RecordedChangeTests(unittest.TestCase):
             "origin": (("100", "1" * 40), None),
         }
         now = {"z": {"hash": "2" * 40}, "origin back": {"hash": "1" * 40}}
-        gone = {"origin"}
+        gone = {"origin", "a"}
         found = sc.changed_files(
             files,
             entries,
@@ -2040,7 +2062,8 @@ class DriftTests(Case):
         os.utime(self.path(name), (10**9, 10**9))
 
     def do(self, steps: str) -> None:
-        """Runs steps, one a line: `git …`, `write NAME TEXT`, `remove NAME`, `touch NAME`, `rename OLD NEW`."""
+        """Runs steps, one a line: `git …`, `write NAME TEXT`, `remove NAME`, `touch NAME`, `rename OLD NEW`,
+        `link NAME TEXT`."""
         for line in filter(None, map(str.strip, steps.split(";"))):
             verb, *words = line.split()
             if verb == "git":
@@ -2050,6 +2073,8 @@ class DriftTests(Case):
                 self.commit(f"commit {self.number}")
             elif verb == "write":
                 self.write(words[0], " ".join(words[1:]).replace("^M", "\r") + "\n")
+            elif verb == "link":
+                os.symlink(" ".join(words[1:]) + "\n", self.path(words[0]))
             elif verb == "rename":
                 os.rename(self.path(words[0]), self.path(words[1]))
             else:
@@ -2086,6 +2111,9 @@ class DriftTests(Case):
             ("amended", "write a dirty", "git add a; git commit -q --amend -m x", ""),
             ("a line ending changed", "", "write a alpha^M", "a"),
             ("an ignored file came", "write .gitignore *.log", "write x.log x", ""),
+            ("out of the index, still there", "write .gitignore c; commit", "git rm -q --cached c", ""),
+            ("out of HEAD, still there", "write .gitignore c; commit", "git rm -q --cached c; commit", ""),
+            ("out of HEAD, edited", "write .gitignore c; commit", "git rm -q --cached c; commit; write c more", "c"),
         )
         for name, before, after, expected in cases:
             with self.subTest(name):
@@ -2102,6 +2130,21 @@ class DriftTests(Case):
                 self.assertEqual(loaded["warnings"], [])
                 said = "- No file has changed: what is recorded here can be trusted unread" in loaded["text"]
                 self.assertEqual(said, not expected)
+
+    @unittest.skipIf(WINDOWS, "links need a privilege there")
+    def test_a_link_of_the_same_text_is_another_content(self) -> None:
+        self.save()
+        self.do("remove b; link b beta")
+        self.assertEqual(self.load()["drift"]["changedSince"], ["b"])
+        self.do("commit")
+        self.assertEqual(self.load()["drift"]["changedSince"], ["b"])
+
+    def test_a_conflict_about_a_name_that_nobody_has(self) -> None:
+        self.do("git checkout -q -b o; git mv a x; commit; git checkout -q main; git mv a y; commit")
+        self.save()
+        with self.assertRaises(subprocess.CalledProcessError):
+            self.git("merge", "o")
+        self.assertEqual(self.load()["drift"]["changedSince"], ["x"])
 
     def test_commits_branches_and_lost_commits(self) -> None:
         # name, steps before and after the save, commitsSince, branch now, branchChanged, headUnreachable
@@ -2272,6 +2315,13 @@ class DriftTests(Case):
             loaded = self.load()
             self.assertEqual(loaded["drift"]["changedSince"], expected)
             self.assertEqual(loaded["warnings"], [time_told])
+        for name in os.listdir(self.root):
+            if name.isdigit() and int(name) >= 100:  # of these nothing is known any more
+                os.unlink(self.path(name))
+        self.write("000", "x")
+        loaded = self.load()
+        self.assertEqual(loaded["drift"]["changedSince"], [])
+        self.assertNotIn("can be trusted unread", loaded["text"])
 
     def test_a_deletion_among_omitted_files_is_told_by_the_folders_time(self) -> None:
         self.fresh()
@@ -3352,14 +3402,26 @@ class IgnoredTests(Case):
         self.repository()
         self.save()
         self.write(".claude-checkpoints/.gitignore", "!*\n")
-        self.save()
-        self.assertEqual(self.read(".claude-checkpoints/.gitignore"), b"!*\n")
+        for text in (b"!*\n", b""):
+            self.write(".claude-checkpoints/.gitignore", text)
+            self.assertEqual(self.save()["warnings"], [self.WARNING.format(".claude-checkpoints")])
+            self.assertEqual(self.read(".claude-checkpoints/.gitignore"), text)
         os.unlink(self.path(".claude-checkpoints", ".gitignore"))
         self.assertEqual(self.save()["warnings"], [self.WARNING.format(".claude-checkpoints")])
         self.assertFalse(os.path.exists(self.path(".claude-checkpoints", ".gitignore")))
         self.write(".gitignore", ".claude-checkpoint*\n")
         self.assertEqual(self.save()["warnings"], [])
         self.assertEqual(self.read(".gitignore"), b".claude-checkpoint*\n")
+
+    def test_a_committed_checkpoint_is_warned_of_until_it_is_taken_out(self) -> None:
+        self.repository()
+        self.save()
+        self.git("add", "-f", ".claude-checkpoints/s1.json")
+        self.git("commit", "-q", "-m", "x")
+        self.save()  # git's snapshot comes before the file is written
+        self.assertEqual(self.save()["warnings"], [self.WARNING.format(".claude-checkpoints")])
+        self.git("rm", "-q", "-r", "--cached", ".claude-checkpoints")
+        self.assertEqual(self.save()["warnings"], [])
 
     def test_the_shared_file_is_warned_of_until_it_is_ignored(self) -> None:
         self.repository()
@@ -4207,6 +4269,17 @@ class MergeTests(StoreCase):
             "recentCommands": [command["command"] for command in record["recentCommands"]],
             "modifiedFiles": [(file["path"], file.get("note")) for file in record["modifiedFiles"]],
         }
+
+    def test_tasks_of_one_description_are_none_the_less_two(self) -> None:
+        twice = [{"description": "run", "status": "done"}, {"description": "run", "status": "pending"}]
+        long = [{"description": "x" * 300 + end, "status": "pending"} for end in "abc"]
+        self.save("g", tasks=twice + long)
+        self.assertEqual([status for _, status in self.content()["tasks"]], ["done", *["pending"] * 4])
+        self.save("g", mode="merge", tasks=[twice[0] | {"status": "blocked"}])
+        self.assertEqual([status for _, status in self.content()["tasks"]], ["blocked", *["pending"] * 4])
+        self.save("g", mode="merge", tasks=[*twice, {"description": "run", "status": "blocked"}])
+        statuses = ["done", *["pending"] * 4, "blocked"]
+        self.assertEqual([status for _, status in self.content()["tasks"]], statuses)
 
     def test_each_field_in_either_mode(self) -> None:
         # given, what of it a replace leaves, what of it a merge leaves
