@@ -6128,7 +6128,7 @@ class OddStateTests(Case):
 
     def test_a_machine_without_threads_to_spare(self) -> None:
         self.repository()
-        with mock.patch.object(sc, "output_of", side_effect=RuntimeError("can't start new thread")):
+        with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError("can't start new thread")):
             answer = self.save("g")
         said = f"No facts from git: {shutil.which('git')} can't be run: can't start new thread."
         self.assertEqual(answer["warnings"], [said])

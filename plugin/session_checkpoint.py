@@ -1446,9 +1446,18 @@ def find_git(environ: Mapping[str, str]) -> str:
 def run_git(git: Git, *commands: list[str]) -> list[GitOutput]:
     """Runs git commands at the same time; what they answered, in their order. Raises GitFailure if git can't run."""
     import subprocess
+    import threading
 
     program, environment = find_git(git.environ), git_environment(git.environ)
     started: list[Any] = []
+    readers: list[Any] = []
+    outputs: dict[Any, GitOutput] = {}
+
+    def read(process: Any) -> None:
+        data, errors = process.communicate()  # with a time limit of its own it would sleep between looks
+        message = errors.decode("utf-8", "replace").strip().partition("\n")[0]
+        outputs[process] = GitOutput(process.returncode, data, message)
+
     try:
         for command in commands:
             process = subprocess.Popen(
@@ -1462,24 +1471,21 @@ def run_git(git: Git, *commands: list[str]) -> list[GitOutput]:
             )
             started.append(process)
             running_git.add(process)
-        return [output_of(process, git.deadline) for process in started]
-    except (OSError, RuntimeError) as error:  # RuntimeError: no thread can be started, as Windows needs them
+            reader = threading.Thread(target=read, args=(process,), daemon=True)
+            reader.start()
+            readers.append(reader)
+        for reader in readers:
+            reader.join(max(0.0, git.deadline - time.monotonic()))
+        return [outputs.get(process, GitOutput(None, b"", "")) for process in started]
+    except (OSError, RuntimeError) as error:  # RuntimeError: no thread can be started
         raise GitFailure(f"{program} can't be run: {getattr(error, 'strerror', error)}") from None
     finally:
         for process in started:
             running_git.discard(process)
-            if process.returncode is None:
-                bury(process)
-
-
-def output_of(process: Any, deadline: float) -> GitOutput:
-    import subprocess
-
-    try:
-        data, message = process.communicate(timeout=max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        return GitOutput(None, b"", "")
-    return GitOutput(process.returncode, data, message.decode("utf-8", "replace").strip().partition("\n")[0])
+            if process not in outputs:
+                end_git(process)
+        for process in started[len(readers) :]:
+            process.communicate()
 
 
 def end_git(process: Any) -> None:
@@ -1495,17 +1501,6 @@ def end_git(process: Any) -> None:
             os.killpg(process.pid, 9)
     except (OSError, subprocess.SubprocessError):
         process.kill()
-
-
-def bury(process: Any) -> None:
-    """Ends a git that was late, and frees what it took."""
-    import subprocess
-
-    end_git(process)
-    try:
-        process.communicate(timeout=0.1)
-    except (subprocess.TimeoutExpired, RuntimeError):
-        pass  # not even killing helped, or there is no thread to read with
 
 
 def git_text(data: bytes) -> str:
