@@ -1629,17 +1629,14 @@ def commits_since(git: Git, saved: str, state: GitState) -> Commits:
     changed = parse_diff(compared.data) if compared.status == 0 else None
     if state.head and not only_saved:
         return Commits(only_head, False, changed)
-    is_shallow, is_on_a_branch = lost_commit(git, saved)
-    return Commits(only_head if state.head and not is_shallow else None, not (is_shallow or is_on_a_branch), changed)
-
-
-def lost_commit(git: Git, commit: str) -> tuple[bool, bool]:
-    """Of a commit that is no ancestor of HEAD: whether that proves nothing, and whether a branch or tag has it."""
-    refs = ["for-each-ref", "--count=1", "--contains", commit, "refs/heads", "refs/remotes", "refs/tags"]
+    # It is no ancestor of HEAD, which proves nothing in a shallow clone; else a branch or tag may still have it.
+    refs = ["for-each-ref", "--count=1", "--contains", saved, "refs/heads", "refs/remotes", "refs/tags"]
     depth, holders = run_git(git, ["rev-parse", "--is-shallow-repository"], refs)
     if None in (depth.status, holders.status):
         raise GitFailure(LATE)
-    return depth.data.strip() == b"true", holders.status == 0 and bool(holders.data.strip())
+    is_shallow = depth.data.strip() == b"true"
+    is_held = holders.status == 0 and bool(holders.data.strip())
+    return Commits(only_head if state.head and not is_shallow else None, not (is_shallow or is_held), changed)
 
 
 def parse_diff(data: bytes) -> dict[str, tuple[Any, Any]]:
@@ -1673,16 +1670,10 @@ class Drift(Record):
     certain: bool  # whether all files could be compared, and the checkpoint comes from this machine
 
 
-def recorded_content(entry: JSON) -> JSON:
-    """What a checkpoint says that a file held, in the form of `held_content`; empty where it says nothing."""
-    if entry.get("hash"):
-        return {"hash": entry["hash"]}
-    return {key: entry[key] for key in ("size", "mtimeMs") if entry.get(key) is not None}
-
-
 def recorded_change(entry: JSON, look: Callable[[str, str], JSON | None]) -> str | None:
     """What became of a recorded file: "changed", "deleted", "new", UNCOMPARED, or None where nothing did."""
-    then = recorded_content(entry)
+    told = ("hash",) if entry.get("hash") else ("size", "mtimeMs")
+    then = {name: entry[name] for name in told if entry.get(name) is not None}
     algorithm = ALGORITHM_OF_LENGTH.get(len(then.get("hash", "0" * 40)))
     if algorithm is None:
         return UNCOMPARED
@@ -2824,7 +2815,7 @@ def carried_file(file: JSON, state: GitState, call: Call) -> JSON | None:
     return kept | {"status": "D" if held is None else "M", "source": "agent"} | known_content(held)
 
 
-# Where a list holds too much, the item with the smallest key goes first.
+# Where a list or the file holds too much, the item with the smallest key goes first.
 DROP_ORDER: dict[str, Callable[[int, Any], Any]] = {
     "tasks": lambda index, task: (task["status"] != "done", index),
     "nextSteps": lambda index, step: -index,
@@ -2851,11 +2842,13 @@ def finish_content(content: JSON, omitted: int, mending: Mending) -> None:
             task["status"] = "pending"
             mending["tasks", "status"] += 1
     content["nextSteps"] = list(content["nextSteps"] or ())
-    for field in DROP_ORDER:
+    for field in ("tasks", "nextSteps", "decisions", "recentCommands"):
         if (extra := len(content[field]) - SAVE_FIELDS[field]["maxItems"]) > 0:
             drop(field, content[field], extra, mending)
-    if omitted:
+    files, most = content["modifiedFiles"], SAVE_FIELDS["modifiedFiles"]["maxItems"]
+    if omitted := omitted + max(0, len(files) - most):
         mending["modifiedFiles", "omitted"] += omitted
+    del files[most:]  # in the order of `merged_files`
 
 
 def warn_of_unfinished(current: JSON | None, tasks: list[JSON], call: Call) -> None:

@@ -4546,6 +4546,16 @@ class OverflowTests(StoreCase):
         for field, number in (("goal", 1), ("tasks", 1), ("summary", 1), ("recentCommands", 2), ("modifiedFiles", 2)):
             self.assertIn(f"{field}: {number} text(s) were cut at their limit.", answer["warnings"])
 
+    def test_named_files_outlast_noted_ones_that_are_carried_over(self) -> None:
+        noted = [{"path": f"old {number}", "note": "n"} for number in range(60)]
+        named = [{"path": f"named {number}"} for number in range(60)]
+        self.save("g", modifiedFiles=noted)
+        answer = self.save("g", mode="merge", modifiedFiles=named)
+        paths = [file["path"] for file in self.stored()["modifiedFiles"]]
+        self.assertEqual(paths, [file["path"] for file in named + noted[:40]])
+        omitted = "modifiedFiles: 20 file(s) did not fit within the limits and were omitted."
+        self.assertIn(omitted, answer["warnings"])
+
     def test_the_65536_bytes_drop_in_a_fixed_order(self) -> None:
         self.environ["PATH"] = os.environ["PATH"]
         self.repository()
