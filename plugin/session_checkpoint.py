@@ -430,17 +430,25 @@ class Form(Record):
     sample: str
 
 
+ALONE = r"[\0\"']{0,9}(?![\w.-]{1,60}[:=][^\s=])[^\s\0\"'`(){},;]{5,2000}[\0\"',;)}\]]{0,9}[ \t]*(?:\0*\n|\Z)"
 CLAUSE = r"[ ](?:we|i|you|they|he|she)(?:[ ]\w{1,12}){1,4}|[ ](?:for|of|on|de)[ ][\w ]{1,30}"
 VERB = (r"(?:[ ](?:(?:is|was)[ ])?(?:set|reset|changed))?[ ]{0,2}[ ](?:is|are|was|now|should[ ]be|to|=|→"
         r"|from(?=[ ]\S{5,80} to )|lautet|ist|est|es|è)|は|が|是")
 FLAG = Form("flag", r"[ \t]{1,4}(?![-|&;>])", FLAGGED, "tool --api-key {x24} --dry-run")
+BRACED = Form("default in braces", r":(?:[-=]|(?![\s\d?+@/^,~]))(?=[^{}\n]{1,200}(?P<end>\}))", WRITTEN,
+              "${API_KEY:-{x24}}")
 FORMS = (
     Form("typed", r"[?!]?[ ]?:[ ]?&?[a-z][\w.<>\[\]]{0,30}(?:[ ]?[|][ ]?[\w.]{1,20})?[ ]?=[ ]{0,4}(?=[bruf@]?[\"'`])",
          WRITTEN, 'apiKey: string = "{x24}"'),
     Form("assignment", r"[\0\"'`*_\])}]{0,8}[ \t\0]{0,12}(?::=|=>|=(?![=~>])|:(?![:=]))\*{0,2}(?:\0+(?![\0\"'`]))?"
          r"[ \t]{0,12}", WRITTEN, "API_KEY={x24}"),
-    Form("value beside", r"[\0\"']{0,4},?[\s\0]{0,40}[\0\"'<]{0,4}value[\0\"']{0,4}[ \t]{0,4}[:=>][ \t]{0,4}", WRITTEN,
-         '"name": "API_TOKEN", "value": "{x24}"'),
+    Form("default", r"[\0\"'`\])}]{0,4}(?:\s{0,20}(?:\|\||\?\?|\?:|(?<=[\])][ ])or)=?\s{1,20}|\.unwrap_or\("
+         r"|(?<=[\"']\))[ ]\{[ ]|[ ]?\|[ ]?default[ (:]{1,2})(?=[\"'`])", WRITTEN, "process.env.API_KEY || '{x24}'"),
+    Form("echoed", r"=[\"']?\$\((?:echo|printf)[ ](?:-\w{1,3}[ ]|[\"']?%s[\"']?[ ])?", WRITTEN, "TOKEN=$(echo {x24} )"),
+    Form("value beside", r"[\0\"']{0,4}(?:,?[\s\0]{0,40}|[ ]?:?[ ]?\{[^{}]{0,200}?)(?<=[\s\0\"',{])[\0\"'<]{0,4}"
+         r"(?:value|default)[\0\"']{0,4}[ \t]{0,12}[:=>][ \t]{0,4}", WRITTEN, '"name": "API_TOKEN", "value": "{x24}"'),
+    Form("next line", r"[\0\"'`*_]{0,6}(?:(?:[ ][\w-]{1,15}){0,4}[ ]?:[*_]{0,3}|[ ]?:?=(?=\s*[\"'])|(?=\s*`{3}))[ \t]*"
+         rf"(?:\0*\n[ \t>]*){{1,3}}(?:`{{3}}\w{{0,12}}\0*\n[ \t]*)?(?={ALONE})", DOUBTFUL, "The password is:\n{x8}7!x"),
     Form("arguments", r"[\0\"'`]{1,4}\]?[ ]{0,4},?[ ]{1,4}n?(?=@?\0{0,4}[\"'`])", DOUBTFUL,
          "define('DB_PASSWORD', '{x12}')"),
     Form("element", r"(?:\"[^<>\n]{0,40})?>\0{0,3}(?=[^<>\n\0]{1,400}<)", WRITTEN, "<password>{x12}</password>"),
@@ -467,22 +475,32 @@ def command(programs: str, before: str, sample: str) -> Place:
     return Place(tuple(program + " " for program in words(programs)), f"(?-i:{line}{before})", 0, sample)
 
 
+NAMED = "(?:key|token|secret|pass(?:word|wd|phrase)?|pwd)"
+NO_FLAG = r"(?!(?:ort|ass(?:word|wd)?|rompt|rint|ath|rotocol|lugin|ipe|rofile|roxy|retty)\b)"
 PLACES = (
     command("curl wget http https xh lftp",
-            r"(?:-u|-U|-a|--user|--proxy-user|--auth)[ =]?(?P<end>[\"']?)[^\s:,\"'$]{1,80}[:,]", "curl -u a:{x10} b.c"),
-    command("mysql mysqldump mysqladmin mariadb mycli 7z rar unrar", r"-p(?=[^\s:=-])", "mysql -p{x10} shop"),
+            r"(?:-A bearer -a |(?:-u|-U|-a|--user|--proxy-user|--auth)[ =]?(?P<end>[\"']?)[^\s:,\"'$]{1,80}[:,])",
+            "curl -u a:{x10} b.c"),
+    command("mysql mysqldump mysqladmin mariadb mycli 7z rar unrar", rf"-p(?=[^\s:=-]){NO_FLAG}", "mysql -p{x10} shop"),
     command("zip unzip sqlcmd bcp ipmitool mosquitto_pub mosquitto_sub isql", r"-P ?", "unzip -P {x10} a.zip"),
     command("docker podman nerdctl buildah skopeo oras crane helm oc az cf argocd",
             r"login [^\n|;&]{0,120}?(?<= )-p[ =]?", "docker login -u bob -p {x10} registry.example"),
-    command("sshpass twine mongo mongosh mongodump mongorestore cypher-shell snowsql useradd influx pscp plink psexec",
-            r"-p[ =]?(?=\D|\d+[^\d\s:])", "sshpass -p {x10} ssh bob@a"),
-    command("redis-cli redis-benchmark valkey-cli", r"-a ?", "redis-cli -h cache -a {x10} ping"),
+    command("sshpass twine mongo mongosh mongodump mongorestore cypher-shell snowsql useradd influx pscp plink psexec "
+            "supabase vsce ovsx smbmap", rf"-p(?:[ =]|{NO_FLAG})(?=\D|\d+[^\d\s:])", "sshpass -p {x10} ssh bob@a"),
+    command("redis-cli redis-benchmark valkey-cli", r"(?:-a ?|(?:AUTH|auth) (?:\S{1,40} (?=[^\s|;&]))?)",
+            "redis-cli -h cache -a {x10} ping"),
     command("ldapsearch ldapadd ldapmodify ldapwhoami ldappasswd", r"-w ?", "ldapsearch -x -w {x10}"),
-    command("ssh-keygen openssl", r"-[NPkK] ", "ssh-keygen -t ed25519 -N {x10}"),
+    command("ssh-keygen openssl", r"-(?:[NPkK]|hmac) ", "ssh-keygen -t ed25519 -N {x10}"),
     command("openssl keytool jarsigner apksigner", r"pass:", "openssl enc -pass pass:{x10}"),
     command("smbclient rpcclient smbmap net", r"-U ?[\"']?[^\s%\"']{1,60}%", "smbclient //a/b -U bob%{x10}"),
-    command("net", r"(?:/user:\S{1,60}|user [\w.-]{1,60}|use \S{1,9} \S{1,80}) (?![/*\\])", "net user bob {x10}"),
-    command("xfreerdp mstsc cmdkey schtasks", r"/(?:p:|pass:|rp )", "xfreerdp /u:bob /p:{x10} /v:host"),
+    command("net", r"(?:/user:\S{1,60}|user [\w.-]{1,60}|use \S{1,9} [^ ]{1,80}) (?![/*\\])", "net user bob {x10}"),
+    command("xfreerdp mstsc cmdkey schtasks signtool", r"/(?:p[: ]|pass:|rp )", "xfreerdp /u:bob /p:{x10} /v:host"),
+    command("rabbitmqctl drush ansible-vault mc security wpa_passphrase",
+            r"(?:(?:add_user|change_password|authenticate_user|user:password|upwd) \S{1,60} |encrypt_string "
+            r"|(?:alias set|config host add) \S{1,60} \S{1,99} \S{1,60} |\S{0,20}-password [^\n|;&]{0,99}?-w "
+            r"|(?<=wpa_passphrase )(?:\"[^\"\n]{1,32}\"|\S{1,32}) )", "rabbitmqctl add_user bob {x10}"),
+    command("wandb snyk cargo vault hf huggingface-cli heroku infracost ngrok doppler pulumi",
+            r"(?:login|auth|unseal|(?:add-)?authtoken) (?=\w[\w+/=.-]{19})", "wandb login {x40}"),
     command("htpasswd", r"-[a-z]{0,3}b[a-z]{0,3} \S{1,80} \S{1,80} ", "htpasswd -b .htpasswd bob {x10}"),
     command("sqlplus expdp impdp sqlldr", r"[\w.$-]{1,40}/(?=[^/\s@]{1,80}(?P<end>@))", "sqlplus bob/{x10}@db"),
     command("bundle composer poetry", r"config \S{3,80} (?:\S{1,40}[: ])?(?=\S{6})", "bundle config gems.a bob:{x10}"),
@@ -492,8 +510,20 @@ PLACES = (
     command("snmpwalk snmpget snmpset snmpbulkwalk", r"-[cAX] ?", "snmpwalk -v2c -c {x10} host"),
     Place(("echo ", "printf "), r"(?<![\w-])(?:echo|printf) (?:-\w{1,3} )?"
           r"(?:[\"']?[\w.-]{1,40}:(?=[^|]{3,80}\|[^|]{0,20}chpasswd))?"
-          r"(?=[^|\n]{3,200}\|[^|\n]{0,80}(?:-password-stdin|--with-token|sudo -S|--stdin|passwd|login))", 0,
+          r"(?=[^|\n]{3,200}\|[^|\n]{0,80}(?:-stdin|-token|sudo -S|passwd|login|kinit|cryptsetup))", 0,
           "echo {x12} | sudo -S make"),
+    Place(("key=", "token=", "secret=", "pass", "pwd="),
+          r"(?:(?<![\w-])(?:-[evF]|--env|--form|--build-arg|--data-urlencode|--set(?:-string)?|--from-literal|set|export)"
+          rf"[ =]|environment=|(?:\A|\n)[ \t]*-[ ]|[\[,][ ]?)\0{{0,3}}[\"'][\w.-]{{0,40}}{NAMED}="
+          r"(?=[^\s\"'$][^\"'\n]{0,300}(?P<end>\0{0,3}[\"']))", 0, "docker run -e 'DB_PASSWORD={x8}' a"),
+    Place((" -p", " -P"), r" (?:-u|-l|--user(?:name)?|--login)[ =]\S{1,60} (?:[^\n|;&]{0,80}? )?-p[ =]", 2,
+          "tool -u bob -p {x8}7x run"),
+    Place((" -p ",), r"(?<=[\w'\"]) -p (?![\w.-]*/|[0-9a-f]{7,64}\b)", 3, "tool -p {x24}"),
+    Place(("<<<",), r"(?:sudo|kinit|passwd|login|-token|-stdin)\b[^\n|]{0,80}<<< ?", 0, "sudo -S a <<<'{x8}'"),
+    Place(("=%s",), rf"printf [\"'][^\"'\n%]{{0,40}}{NAMED}=%s[^\"'%]{{0,8}}[\"'] ", 0, "printf 'API_KEY=%s' {x24}"),
+    Place(("send ",), r"pass(?:word|phrase|code)[^\n\"]{0,9}\"[^\n\"]{0,9}\n?[ \t]*send (?:-- )?\""
+          r"(?=[^\"\n]{1,99}(?P<end>\0?[\"\n]))", 0, 'expect "password:"; send "{x8}"'),
+    Place(("sonar.login",), r"sonar\.login=", 1, "mvn -Dsonar.login={x40}"),
     Place(("basic ",), r"authorization[\0\"'`]{0,4}[:=,][ \0\"'`]{0,5}basic[ ](?=[\w+/=]{8})", 0,
           "Authorization: Basic {x12}"),
     Place(("bearer",), r"(?<!\w)bearer[ ]", 3, "Bearer {x40}"),
@@ -552,7 +582,7 @@ EMPTY_WORDS = set(words(
     "expired public char varchar email password pass passwd pwd secret token key value default basic bearer digest "
     "jwt oauth saml self this input user username name hidden tbd fixme n/a changeme change_me uuid base64 plaintext "
     "local remote inherit only in is and or must for to with from via flag option when instead options argument "
-    "arguments hashed encrypted header cookie query body abstract"
+    "arguments hashed encrypted header cookie query body abstract same-origin"
 ))
 PLACEHOLDERS = set(words("your example placeholder insert replace here dummy todo redacted masked sample changeme xxx"))
 SECRET_PARTS = {*PASS_WORDS, *SECRET_WORDS, *TOKEN_WORDS} - {"pw"} | set(words(
@@ -585,8 +615,13 @@ BARE = (r"(?:[^\s\0\"'`;|&<>,)\]}\u3000-\u9fff\uac00-\ud7af]|\0+[=:]|,(?![\s\0]|
 LOOSE = r"|[;|&](?![\s\0;|&\"'`]|\Z|[\w.-]{1,40}[=:])"
 SCHEME = (r"(?i:bearer|basic|token|apikey|api-key|digest|negotiate|splunk|genie_?key|bot|key|sso-key|aws4-hmac-sha256)"
           r"[ ]+(?:token=)?(?=\S)")
+# The lines of YAML behind `password: |`, and the members of a list or mapping, which may stand in lines of their own.
+BLOCK = r"[|>][-+\d]{0,2}[ \t]*\0*\n([ \t]+)(?=\S)[^\n]{0,2000}[^\n\0](?:\0*\n\1[^\n]{0,2000}[^\n\0]){0,40}"
+LIST = (r"[\0\"'`*]{0,8}[ ]?(?::=|=>?|:)[ \t]{0,12}(?:[\[({][^\[\](){}]{3,2000}[\])}]"
+        r"|(?:\0*\n[ \t]{%d,}(?:-[ ]|[ \t][\w.@-]{1,40}:[ ])[^\n]{1,2000}){1,40})")
+ITEM = r"[\[({,\n][ \t\n\0]*(-[ ])?(?:[\"']?([\w.@-]{1,40})[\"']?[ ]?(?::|=>?)[ ]+)?(?=[^\s\[({])"
 # A quote, the letters before it, and a call that only turns text into something else.
-OPENING = r"(?:[\w.:]{0,30}(?:from|hex|decode|Str|bytes)\()?(?:[bruNf@$]{1,2}(?=[\"']))?(\0{0,8})([\"'`])"
+OPENING = r"(?:[\w.:]{0,30}(?:from|hex|decode|Str|bytes)\()?(?:[bruNf@$]{1,2}(?=[\"']))?(\0{0,8})(\"{3}|'{3}|[\"'`])"
 # A slash may stand in a password where no port comes before it.
 LOGIN = (r"[^\s:/@\"'<>\0]{0,200}:(?:([^\s/\"'<>\0]{1,300})@(?=[\w\[.$-])"
          r"|(?!\d{1,5}[/?#])([^\s@\"'<>\0]{1,300})@(?=[\w.-]{1,80}[:/.]))")
@@ -688,17 +723,24 @@ class Value(Record):
 
 def value_at(flat: str, at: int, end_mark: str | None = None) -> Value:
     """The value that starts at `at`. `end_mark` is what ends it, where that is known from what stands before it."""
+    block = regex(BLOCK).match(flat, at)
+    if block:
+        return Value(block.end(1), block.end(), False)
     opening = None if end_mark else regex(OPENING).match(flat, at)
     # A quote is closed by one behind as many backslashes.
     depth, mark, at = (len(opening[1]), opening[2], opening.end()) if opening else (0, end_mark, at)
+    at += len(flat[at : at + 9]) - len(flat[at : at + 9].lstrip("\0"))
+    closing = regex(rf"(?<!\0)\0{{{depth}}}{mark}").search(flat, at, at + MAX_VALUE) if mark else None
     scheme = regex(SCHEME).match(flat, at)
-    start = scheme.end() if scheme else at
-    closing = regex(rf"(?<!\0)\0{{{depth}}}{mark}").search(flat, start, start + MAX_VALUE) if mark else None
+    # A sentence in quotes may start with such a word too.
+    start = scheme.end() if scheme and not (closing and " " in flat[scheme.end() : closing.start()]) else at
     return Value(start, closing.start() if closing else bare_end(flat, start), bool(mark))
 
 
 def bare_end(flat: str, at: int) -> int:
-    loose = flat[at - 1 : at] == " "
+    alone = regex(r"(?:\A|\n)[\w.-]{1,60}=\Z").search(flat, max(0, at - 62), at)
+    whole = alone and regex(r"[^\s;|&]+(?:&|;(?![a-z]+(?:\n|\Z)))\S+(?:\n|\Z)").match(flat, at)
+    loose = bool(whole) or flat[at - 1 : at] == " "
     bare = regex(BARE % (LOOSE if loose else "", JUDGED)).match(flat, at)
     end = bare.end() if bare else at
     ends_sentence = not flat[end : end + 1].strip(",;|)}] \n\t\0")
@@ -769,11 +811,10 @@ def named(flat: str, low: str, found: list[Span]) -> Iterator[Span]:
     for word in name_pattern().finditer(struck(low, found, "\0")):
         before = flat[max(0, word.start() - 64) : word.start()]
         start = word.start() - len(before) + len(before.rstrip(NAME_CHARS))
-        if word.start() >= done and not flat.endswith(("${", "://"), 0, start):
+        if word.start() >= done and not flat.endswith("://", 0, start):
             span = value_behind(flat, low, start, word.end())
-            if span:
-                done = span[1]
-                yield span
+            done = span[1] if span else done
+            yield from [span] if span else members(flat, start, word.end())
 
 
 @lru_cache(maxsize=1)
@@ -789,15 +830,30 @@ def value_behind(flat: str, low: str, start: int, end: int) -> Span | None:
     needs = name_needs(name, owner[1] if owner else "")
     if not needs:
         return None
-    for form in (FLAG, *FORMS) if name.startswith("-") else FORMS:
+    braced = flat.startswith("${", start - 2)
+    for form in (BRACED,) if braced else (FLAG, *FORMS) if name.startswith("-") else FORMS:
         after = regex(form.after).match(low, end)
         if after and not closes(flat, start, after.end()):
-            value = value_at(flat, after.end())
+            value = value_at(flat, after.end(), after.groupdict().get("end"))
             doubtful = form.name == "assignment" and unclear(flat, start, name, value, after.end())
             span = secret(flat, value, name, needs[DOUBTFUL if doubtful else form.column])
             if span:
                 return span
     return None
+
+
+def members(flat: str, start: int, end: int) -> Iterator[Span]:
+    """Secrets in a list or mapping behind a name: `"tokens": ["…", "…"]`."""
+    column = min(start - flat.rfind("\n", max(0, start - 41), start) - 1, 40)
+    listed = regex(LIST % column).match(flat, end)
+    needs = name_needs(flat[start:end], "")
+    for item in regex(ITEM).finditer(flat, *listed.span()) if listed else ():
+        dash, key = item.groups()
+        value = value_at(flat, item.end())
+        need = 3 if key else 1 if dash or value.quoted else 2
+        span = secret(flat, value, "", max(need, *needs)) if needs else None
+        if span and not (key and regex(r"(?i).*(?:id|name|hash|sha|digest|ur[il]|arn|public)").match(key)):
+            yield span
 
 
 @lru_cache(maxsize=1024)
@@ -857,6 +913,14 @@ def placed(flat: str, low: str) -> Iterator[Span]:
                     yield span
 
 
+def as_command(flat: str) -> str:
+    """The text with each array of arguments as a command of the same length: `["mysql", "-p…"]`."""
+    def joined(array: re.Match[str]) -> str:
+        return regex(r"[\"'],[ ]?[\"']").sub(lambda gap: " ".ljust(len(gap[0]), "\0"), array[0])
+
+    return regex(r"\[[\"'][^\[\]\n]{3,400}[\"']\]").sub(joined, flat)
+
+
 def urls(flat: str) -> Iterator[Span]:
     at = flat.find("://") + 3
     while at > 2:
@@ -889,6 +953,8 @@ def spans_of(text: str) -> list[Span]:
     flat = fold(text)
     low = flat.lower()
     found = merged(text, [*key_blocks(flat), *tokens(flat), *urls(flat), *cookies(flat, low), *placed(flat, low)])
+    command = as_command(flat)
+    found = merged(text, [*found, *placed(command, command.lower())]) if command != flat else found
     return merged(text, [*found, *named(flat, low, found)])
 
 
