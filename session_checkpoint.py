@@ -361,13 +361,11 @@ TOKENS = (
           "access-sandbox- access-production- access-development- xkeysib- xsmtpsib- PMAK- dt0c01. dt0s01. dt0s16. "
           "CCIPAT_ CCIPRJ_ dp.pt. dp.ct. dp.sa. dp.scim. dp.audit. dp.st. tskey- AGE-SECRET-KEY-1 ntn_ sgp_ zpka_ "
           "xaat- dbtc_ dbtu_ ucat_ AVNS_ snyk_uat. rootly_ s-s4t2ud- fio-u- tk-us- signkey-prod- unkey_ "
-          "mercury_production_ perm: essu_ FLWSECK- FLWSECK_TEST-",
-          NO_SLUG + r"[\w.~-]{19,999}(?<=\w)", "{x12}{x27}7"),
+          "mercury_production_ perm: essu_ FLWSECK- FLWSECK_TEST-", NO_SLUG + r"[\w.~-]{19,999}(?<=\w)", "{x12}{x27}7"),
     Token("short heads before one run: hugging face, replicate, render, groq, cerebras, npm, prefect, netlify, pulumi, "
           "sonar, vercel, adafruit, adobe, infracost, e2b, xata, deno, fireworks, jina, buildkite",
           "hf_ r8_ rnd_ gsk_ csk- npm_ pnu_ pnb_ nfp_ nfc_ nfo_ nfu_ pul- squ_ sqp_ sqa_ vcp_ vci_ vca_ vcr_ vck_ aio_ "
-          "p8e- ico- e2b_ xau_ ddp_ ddo_ fw_ jina_ bkua_",
-          NO_SLUG + r"[A-Za-z0-9]{22,}", "{x12}{x27}7"),
+          "p8e- ico- e2b_ xau_ ddp_ ddo_ fw_ jina_ bkua_", NO_SLUG + r"[A-Za-z0-9]{22,}", "{x12}{x27}7"),
     Token("cloudflare origin", "v1.0-", r"[0-9a-f]{24}-[0-9a-f]{100,}", "{h24}-{h146}"),
     Token("heads before base64: slack, fly.io, sentry, grafana, 1password, duffel, atlassian, planetscale, typeform, "
           "google, aws, signers of webhooks",
@@ -417,9 +415,10 @@ BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
 # How strong a value must be (see `strength`) behind each kind of name: where it is written out, behind a flag, and
-# where words of prose and code stand as well.
-WRITTEN, FLAGGED, DOUBTFUL = 0, 1, 2
-PASS, SECRET, BARE_TOKEN, UPPER_KEY, OTHER_KEY = (0, 0, 1), (0, 1, 3), (2, 1, 3), (1, 1, 3), (3, 3, 4)
+# where words of prose may stand, and those of code as well. GIVEN: any value.
+WRITTEN, FLAGGED, SAID, DOUBTFUL, GIVEN = 0, 1, 2, 3, -1
+PASS, SECRET, BARE_TOKEN = (0, 0, 1, 1), (0, 1, 2, 3), (2, 1, 3, 3)
+UPPER_KEY, OTHER_KEY, PAT = (1, 1, 3, 3), (3, 3, 4, 4), (3, 3, 3, 3)
 
 
 # FORMS follow the name of a secret. A text is folded before it is matched (see `fold`): \0 stands where an escape was.
@@ -435,27 +434,28 @@ CLAUSE = r"[ ](?:we|i|you|they|he|she)(?:[ ]\w{1,12}){1,4}|[ ](?:for|of|on|de)[ 
 VERB = (r"(?:[ ](?:(?:is|was)[ ])?(?:set|reset|changed))?[ ]{0,2}[ ](?:is|are|was|now|should[ ]be|to|=|→"
         r"|from(?=[ ]\S{5,80} to )|lautet|ist|est|es|è)|は|が|是")
 FLAG = Form("flag", r"[ \t]{1,4}(?![-|&;>])", FLAGGED, "tool --api-key {x24} --dry-run")
-BRACED = Form("default in braces", r":(?:[-=]|(?![\s\d?+@/^,~]))(?=[^{}\n]{1,200}(?P<end>\}))", WRITTEN,
-              "${API_KEY:-{x24}}")
+BRACED = Form("braced", r":(?:[-=]|(?![\s\d?+@/^,~]))(?=[^{}\n]{1,200}(?P<end>\}))", WRITTEN, "${API_KEY:-{x24}}")
 FORMS = (
-    Form("typed", r"[?!]?[ ]?:[ ]?&?[a-z][\w.<>\[\]]{0,30}(?:[ ]?[|][ ]?[\w.]{1,20})?[ ]?=[ ]{0,4}(?=[bruf@]?[\"'`])",
-         WRITTEN, 'apiKey: string = "{x24}"'),
-    Form("assignment", r"[\0\"'`*_\])}]{0,8}[ \t\0]{0,12}(?::=|=>|=(?![=~>])|:(?![:=]))\*{0,2}(?:\0+(?![\0\"'`]))?"
-         r"[ \t]{0,12}", WRITTEN, "API_KEY={x24}"),
+    Form("typed", r"(?:[?!]?[ ]?:|[ ]as|(?=[ ]n?(?:var)?(?:char|string)))[ ]?&?[a-z][\w.<>()\[\]]{0,30}"
+         r"(?:[ ]?[|][ ]?[\w.]{1,20})?[ ]?=[ ]{0,4}(?=[brufn@]?[\"'`])", WRITTEN, 'apiKey: string = "{x24}"'),
+    Form("assignment", r"[\0\"'`*_\])}]{0,8}(?:\[\d{0,4}\])?[ \t\0]{0,12}(?::=|=>|[?+|]{0,2}=(?![=~>])|:(?![:=]))"
+         r"\*{0,2}(?:\0+(?![\0\"'`]))?[ \t]{0,12}", WRITTEN, "API_KEY={x24}"),
     Form("default", r"[\0\"'`\])}]{0,4}(?:\s{0,20}(?:\|\||\?\?|\?:|(?<=[\])][ ])or)=?\s{1,20}|\.unwrap_or\("
          r"|(?<=[\"']\))[ ]\{[ ]|[ ]?\|[ ]?default[ (:]{1,2})(?=[\"'`])", WRITTEN, "process.env.API_KEY || '{x24}'"),
     Form("echoed", r"=[\"']?\$\((?:echo|printf)[ ](?:-\w{1,3}[ ]|[\"']?%s[\"']?[ ])?", WRITTEN, "TOKEN=$(echo {x24} )"),
     Form("value beside", r"[\0\"']{0,4}(?:,?[\s\0]{0,40}|[ ]?:?[ ]?\{[^{}]{0,200}?)(?<=[\s\0\"',{])[\0\"'<]{0,4}"
          r"(?:value|default)[\0\"']{0,4}[ \t]{0,12}[:=>][ \t]{0,4}", WRITTEN, '"name": "API_TOKEN", "value": "{x24}"'),
     Form("next line", r"[\0\"'`*_]{0,6}(?:(?:[ ][\w-]{1,15}){0,4}[ ]?:[*_]{0,3}|[ ]?:?=(?=\s*[\"'])|(?=\s*`{3}))[ \t]*"
-         rf"(?:\0*\n[ \t>]*){{1,3}}(?:`{{3}}\w{{0,12}}\0*\n[ \t]*)?(?={ALONE})", DOUBTFUL, "The password is:\n{x8}7!x"),
-    Form("arguments", r"[\0\"'`]{1,4}\]?[ ]{0,4},?[ ]{1,4}n?(?=@?\0{0,4}[\"'`])", DOUBTFUL,
+         rf"(?:\0*\n[ \t>]*){{1,3}}(?:`{{3}}\w{{0,12}}\0*\n[ \t]*)?(?={ALONE})", SAID, "The password is:\n{x8}7!x"),
+    Form("arguments", r"[\0\"'`]{1,4}\]?[ ]{0,4},?[ ]{1,20}n?(?=@?\0{0,4}[\"'`])", DOUBTFUL,
          "define('DB_PASSWORD', '{x12}')"),
-    Form("element", r"(?:\"[^<>\n]{0,40})?>\0{0,3}(?=[^<>\n\0]{1,400}<)", WRITTEN, "<password>{x12}</password>"),
-    Form("cell", r"[`*]{0,3}[ ]{0,30}\|[ ]{0,12}", DOUBTFUL, "| DB_PASSWORD | {x12}7 |"),
-    Form("said", rf"[`\"'*]{{0,3}}(?:{CLAUSE})?(?:{VERB})[ \0]{{0,4}}", DOUBTFUL, "the password is {x8}7!x"),
+    Form("element", r"(?:(?:[ \"][^<>\n]{0,80})?>|</key>\s{0,40}<string>)\0{0,3}(?=[^<>\n\0]{1,400}<)", WRITTEN,
+         "<password>{x12}</password>"),
+    Form("cell", r"[`*]{0,3}(?:[ ]{0,30}\|[ ]{0,12}|\t{1,4}|[ ]{2,20}(?=\S+[ \t]*(?:\n|\Z)))", DOUBTFUL,
+         "| DB_PASSWORD | {x12}7 |"),
+    Form("said", rf"[`\"'*]{{0,3}}(?:{CLAUSE})?(?:{VERB})[ \0]{{0,4}}", SAID, "the password is {x8}7!x"),
     Form("labelled", r"[`\"'*]{0,3}[ ](?:\(|(?:for|of|on|in|für|de|to|от|к)[ ])[^\n:=|,.(\"'`]{1,40}\)?[:=][ \0]{0,4}",
-         DOUBTFUL, "password for bob: {x8}7x"),
+         SAID, "password for bob: {x8}7x"),
     Form("call", r"[({][ ]?(?=[@bu]?\0{0,4}[\"'])", DOUBTFUL, 'setPassword("{x8}7!x")'),
     Form("next word", r"[ ]\(?(?=[\"'`]|[^\s:;,=|(-][^\s:;,=|]{5})", DOUBTFUL, "login joe password {x8}7x"),
 )
@@ -521,8 +521,10 @@ PLACES = (
     Place((" -p ",), r"(?<=[\w'\"]) -p (?![\w.-]*/|[0-9a-f]{7,64}\b)", 3, "tool -p {x24}"),
     Place(("<<<",), r"(?:sudo|kinit|passwd|login|-token|-stdin)\b[^\n|]{0,80}<<< ?", 0, "sudo -S a <<<'{x8}'"),
     Place(("=%s",), rf"printf [\"'][^\"'\n%]{{0,40}}{NAMED}=%s[^\"'%]{{0,8}}[\"'] ", 0, "printf 'API_KEY=%s' {x24}"),
-    Place(("send ",), r"pass(?:word|phrase|code)[^\n\"]{0,9}\"[^\n\"]{0,9}\n?[ \t]*send (?:-- )?\""
-          r"(?=[^\"\n]{1,99}(?P<end>\0?[\"\n]))", 0, 'expect "password:"; send "{x8}"'),
+    Place(("send ",), r"password:?\"[^\n\"]{0,9}\n?[ \t]*send \"(?=[^\"\n]{1,99}(?P<end>\0?[\"\n]))", 0,
+          'expect "password:"; send "{x8}"'),
+    Place(("pin", "passcode"), r"(?<![a-z\d])(?:[\w-]{1,30}[_-]pin|(?-i:PIN)|passcode)(?: (?:for|of) [\w ]{1,30})?"
+          r"(?:[\"']?[ ]?[:=][ ]?[\"']?|[ ]is[ ])(?=\d{4,8}\b|\d{3,4}-\d{3,4}\b)", GIVEN, "unlock_pin={d6}"),
     Place(("sonar.login",), r"sonar\.login=", 1, "mvn -Dsonar.login={x40}"),
     Place(("basic ",), r"authorization[\0\"'`]{0,4}[:=,][ \0\"'`]{0,5}basic[ ](?=[\w+/=]{8})", 0,
           "Authorization: Basic {x12}"),
@@ -556,21 +558,22 @@ PASS_WORDS = words(
     "senha hasło heslo parola şifre contraseña пароль 密码 密碼 口令 パスワード 暗証番号 비밀번호 암호"
 )
 PASS_SHORT = ("pass", "passe", "mdp")
-PASS_JOINED = r"(?:db|ftp|smtp|mail|user|root|admin|store|key|my|require|bind)pass|masterauth|phrase"
+PASS_JOINED = r"(?:db|ftp|smtp|mail|user|root|admin|store|key|my|require|bind|ssh|sudo|vnc|sql)pass|masterauth|phrase"
 SECRET_WORDS = ("secret", "credential", "creds", "mnemonic")
 TOKEN_WORDS = ("token", "jwt", "authorization", "トークン", "キー", "シークレット", "密钥", "令牌")
-NAME_WORDS = ("mot de passe", "pass phrase", "masterauth", *PASS_WORDS, *PASS_SHORT, *SECRET_WORDS, *TOKEN_WORDS, "key")
+NAME_WORDS = (*PASS_WORDS, *PASS_SHORT, *SECRET_WORDS, *TOKEN_WORDS, *words("masterauth key pat"),
+              "mot de passe", "pass phrase")
 NAME_TAILS = words("base value plain text old new current prod production dev staging test live default")
 KEY_OWNERS = set(words(
     "api access secret private signing encryption encrypt master auth account shared client consumer service admin "
-    "ssh license ssl tls jwt session hmac aes cipher crypto subscription webhook root server deploy app"
+    "ssh license ssl tls jwt session hmac aes cipher crypto subscription webhook root server deploy app preshared"
 ))
 HARMLESS_OWNERS = set(words(
     "primary foreign public pub sort partition hash range cache storage dedupe i18n index row object map dict lookup "
     "group unique composite idempotency message translation locale label route query config event meta item order "
     "filter column field search shortcut hot recv trusted authorized known next page cancel cancellation eos bos pad "
     "unk sep cls mask stop special continuation unexpected max min num total prompt first second render test tests "
-    "last export import list delete lexer"
+    "last export import list delete lexer verify verification"
 ))
 NAME_PARTS = r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+"
 NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.$"
@@ -593,16 +596,16 @@ ALGORITHM = (r"(?i:(?:sha|md|[hrep]s|aes|utf|base|oauth|ed|x|cl|http)-?\d{1,5}(?
              r"|v\d{1,3}(?:[.-]\w{1,12}){0,3}|(?:bcrypt|argon2|pbkdf2|scrypt)[\w-]{0,12}|(?:19|20)\d\d-\d\d\S*)")
 REFERENCE = (
     # variables, brackets, signs only, one character over and over
-    r"\$[\w{(:\[]|%\w{1,60}%|%[sdr(]|[<\[({]|[\W_]+\Z|(.)\1+\Z|my[-_]|[ ]*[%+,)&|][ ]|-----BEGIN|/[*/^]"
-    # numbers and versions
-    r"|0x[0-9a-fA-F]{1,8}\Z|\d{1,5}\Z|[~^v]?\d{1,4}(?:\.\d{1,6}){1,4}\Z"
+    r"\$[\w{(:\[]|%\w{1,60}%|%[sdr(]|[<\[({]|[\W_]+\Z|(.)\1+\Z|[ ]*[%+,)&|][ ]|-----BEGIN|/[*/^]"
+    # my-own, numbers, and versions
+    r"|my[-_](?!\S*?[a-z]\d[a-z]|\S*?\d{4})|0x[0-9a-fA-F]{1,8}\Z|\d{1,5}\Z|[~^v]?\d{1,4}(?:\.\d{1,6}){1,4}\Z"
     # templates, what is left out, regular expressions
     r"|.{0,200}?(?:[$%#@]\{|\{\{|\$\(|\.\.\.|…|xxxx|\*\*\*|«|\\[sSdDwWbB]|\.[*+]|\[\d?\]|\[\^|\(\?)"
     # where a secret is kept
     r"|(?:op|ref\+\w{1,20}|https?|file|vault|gs|s3)://"
     r"|(?:arn|ssm|env|file|vault|secretsmanager|projects|keychain|pass|data|urn|sha\d{1,3}):"
     r"|(?:~|\.{1,2}|[a-zA-Z]:)?[/\\][\w.@-]{1,64}(?:[/\\][\w.@*-]{0,64}){0,20}\Z"
-    r"|[\w.-]{1,60}\.(?:pem|key|txt|json|ya?ml|env|py|js|ts|md)\Z"
+    r"|[\w./\\-]{1,78}\.(?:pem|key|txt|json|ya?ml|env|py|js|ts|md|p12|pfx|crt|cer|der|jks|ppk|pub|asc|gpg|conf|ini|toml)\Z"
 )
 CALL = r"[a-zA-Z_.]{2,40}\(.{0,200}\)\Z"
 BARE_CODE = (r"[@!&*%][\w{<]|[A-Za-z_$][\w$]*(?:(?:\?\.|\.|->|::)[A-Za-z_$][\w$!?]*)+\Z|[A-Za-z_][\w.$:]*\("
@@ -621,7 +624,8 @@ LIST = (r"[\0\"'`*]{0,8}[ ]?(?::=|=>?|:)[ \t]{0,12}(?:[\[({][^\[\](){}]{3,2000}[
         r"|(?:\0*\n[ \t]{%d,}(?:-[ ]|[ \t][\w.@-]{1,40}:[ ])[^\n]{1,2000}){1,40})")
 ITEM = r"[\[({,\n][ \t\n\0]*(-[ ])?(?:[\"']?([\w.@-]{1,40})[\"']?[ ]?(?::|=>?)[ ]+)?(?=[^\s\[({])"
 # A quote, the letters before it, and a call that only turns text into something else.
-OPENING = r"(?:[\w.:]{0,30}(?:from|hex|decode|Str|bytes)\()?(?:[bruNf@$]{1,2}(?=[\"']))?(\0{0,8})(\"{3}|'{3}|[\"'`])"
+OPENING = (r"(?:(?:(?:new[ ])?[\w.:\[\]]{0,30}(?:from|hex|decode|Str|bytes?|Some|valueOf|of|(?<![a-z.])String))?\()?"
+           r"(?:[bruNf@$]{1,2}(?=[\"']))?(\0{0,8})(\"{3}|'{3}|[\"'`])")
 # A slash may stand in a password where no port comes before it.
 LOGIN = (r"[^\s:/@\"'<>\0]{0,200}:(?:([^\s/\"'<>\0]{1,300})@(?=[\w\[.$-])"
          r"|(?!\d{1,5}[/?#])([^\s@\"'<>\0]{1,300})@(?=[\w.-]{1,80}[:/.]))")
@@ -776,7 +780,12 @@ def literal(value: str, quoted: bool, name: str) -> bool:
         return not quoted and {"(", "["}.isdisjoint(value) and strength(value) > (0 if shell else 2)
     if " " in value and len(PROSE_WORDS.intersection(value.lower().split())) >= 2:
         return False
+    if name.lower().endswith("pat") and not regex(r"[\w-]+\Z").match(value):
+        return False
     if names_a_secret(value):
+        plain = regex(r"[A-Z]?[a-z]+\d+" if shell else r"[a-z]+\d{3,}|[A-Z][a-z]+\d+").fullmatch(value)
+        if plain and (shell or "pass" in name.lower()):
+            return True
         return shell and (" " in value or (value.isalpha() and value.lower() not in name.lower()))
     return True
 
@@ -795,7 +804,7 @@ def secret(flat: str, value: Value, name: str, need: int) -> Span | None:
     text = flat[value.start : min(value.end, value.start + JUDGED)].replace("\0", "")
     if flat.startswith(("...", "…"), value.end) or (" " in text and flat.startswith("`", value.start - 1)):
         need = max(need, 1)  # a value that is cut short, or a command in backquotes
-    if len(text) < 3 or strength(text) < need or not literal(text, value.quoted, name):
+    if len(text) < 3 or (need != GIVEN and (strength(text) < need or not literal(text, value.quoted, name))):
         return None
     cut = value.end == value.start + JUDGED
     more = regex(BARE % ("", MAX_VALUE)).match(flat, value.end) if cut else None
@@ -836,7 +845,7 @@ def value_behind(flat: str, low: str, start: int, end: int) -> Span | None:
         if after and not closes(flat, start, after.end()):
             value = value_at(flat, after.end(), after.groupdict().get("end"))
             doubtful = form.name == "assignment" and unclear(flat, start, name, value, after.end())
-            span = secret(flat, value, name, needs[DOUBTFUL if doubtful else form.column])
+            span = secret(flat, value, name, needs[SAID if doubtful else form.column])
             if span:
                 return span
     return None
@@ -857,7 +866,7 @@ def members(flat: str, start: int, end: int) -> Iterator[Span]:
 
 
 @lru_cache(maxsize=1024)
-def name_needs(name: str, owner: str) -> tuple[int, int, int] | None:
+def name_needs(name: str, owner: str) -> tuple[int, int, int, int] | None:
     """How strong a value behind this name must be, as in PASS; None where the name is no secret's."""
     parts = [part.lower() for part in re.findall(NAME_PARTS, name)]
     while parts and (parts[-1] in NAME_TAILS or parts[-1].isdigit()):
@@ -875,6 +884,8 @@ def name_needs(name: str, owner: str) -> tuple[int, int, int] | None:
         return SECRET if name.isupper() or noun.endswith("secret") or (owners and last != "tokens") else BARE_TOKEN
     if noun.endswith("key") and (noun[:-3] in KEY_OWNERS or not KEY_OWNERS.isdisjoint(owners or [owner])):
         return SECRET
+    if noun == "pat" and (owners or name == "PAT"):
+        return PAT
     if noun != "key" or not owners or not name[0].isalnum():
         return None
     return UPPER_KEY if name.isupper() else OTHER_KEY
@@ -893,13 +904,14 @@ def unclear(flat: str, start: int, name: str, value: Value, end: int) -> bool:
     if flat[end - 1] == "=":
         return not name.isupper() and bool(regex(r"\)|,(?![\w.-]+=)").match(flat, value.end))
     if ":" not in flat[start + len(name) : end]:
-        return not name.isupper() or name == "PASS"
+        no_variable = regex(r"(?=\D*\d)\w*[!@#%^~-][\w!@#%^~-]*\Z").match(flat, value.start, value.end)
+        return (not name.isupper() and not no_variable) or name == "PASS"
     behind = flat[value.end : value.end + 1]
     if "-" in name.strip("-"):  # a header
         return behind not in ("", "\n", "'", '"')
     # A line of YAML, which is none of a literal in code.
     line = regex(r"(?:\A|[^\s,({\[][ \t]*\n)[ -]*\Z").search(flat, max(0, start - 40), start)
-    one_word = regex(r"[^\s/.-]+\Z").match(flat, value.start, value.end)
+    one_word = regex(r"[^\s/.]+\Z" if name.isupper() else r"[^\s/.-]+\Z").match(flat, value.start, value.end)
     return not (line and one_word and behind in ("", "\n") and (name[0].islower() or name.isupper()))
 
 
