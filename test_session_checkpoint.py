@@ -454,7 +454,8 @@ class RedactionTableTests(Case):
 
 
 # What stands before a head in the middle of a token, by the row's first head.
-LEADS = {":AA": "{d9}", "Q~": "{l3}{d1}", "AZDO": "{x75}", "-us": "{h32}", ".atlasv1.": "{x14}", "_live_": "acme"}
+LEADS = {"NRAL": "{h36}", ":AA": "{d9}", "Q~": "{l3}{d1}", "AZDO": "{x75}", "-us": "{h32}", ".atlasv1.": "{x14}",
+         "_live_": "acme"}
 
 # A text with ¤ for each secret in turn, and the secrets.
 CAUGHT = (
@@ -559,6 +560,37 @@ CAUGHT = (
     ("DB_PASSWORD=¤", "pass" + "word123"),
     ("API_SECRET=¤", "secr" + "et123"),
     ("password: ¤", "Pass" + "word1"),
+    ("--ghp_¤ -ghp_¤ x-ghp_¤".replace("ghp_", ""), *["ghp_" + "a1B2" * 9] * 3),
+    ("twitter bearer ¤", "A" * 21 + "a1B2" * 12 + "%3D" + "c3D4" * 12),
+    ("Authorization: SSWS ¤", "00a1B2" * 7),
+    ("Authorization: OAuth ¤", "a1B2" * 6),
+    ("mailgun ¤", "0a1b" * 8 + "-0a1b2c3d-4e5f6a7b"),
+    ("AWS keys:\n¤\n¤\nregion x", "AKIA" + "ABCDEFGH" * 2, "a1B/" * 10),
+    ("Private-Lines: 1\n¤\nPrivate-MAC: 7c3b", "pBYw" + "a1B2" * 9 + "dg="),
+    ('{"kty":"oct","alg":"HS256","k":"¤"}', "a1B2" * 11),
+    ("client-key-data: ¤", "LS0tLS1" + "CRUdJTiBSU0EgUFJJVkFURSBLRVkt" + "a1B2" * 8),
+    ("https://a.example/hooks/¤", "a1b2c3d4" * 4),
+    ("https://a.webhook.office.com/webhookb2/¤", "a1b2c3d4-e5f6-a7b8c9d0@f6/IncomingWebhook/" + "a1b2" * 8),
+    ("https://a.example/run?code=¤&name=x", "a1B2" * 13 + "=="),
+    ("https://a.example/w?q=Oslo&appid=¤", "0a1b" * 8),
+    ("wss://a.example/?token=¤#frag", "a1B2" * 8),
+    ("sed -i s/password=¤/password=¤/g f", "old" + "er1", "new" + "er2"),
+    ('auth = HTTPBasicAuth("bob", "¤")', "b4sic" + "Pw"),
+    ("page.getByLabel('Password').fill('¤')", "pl4y" + "wr1ght"),
+    ("| user | password |\n|---|---|\n| bob | ¤ |\n| eve | ¤ |", "l0v3" + "lace!", "m1dn" + "ight!"),
+    ("password was ¤, now it is ¤", "0ld" + "Pr0se!", "n3w" + "Pr0se!"),
+    ("Password - ¤", "d4sh" + "Pw!"),
+    ("sudo password for the box => ¤", "sud0" + "Pw"),
+    ("Kennwort ist „¤“.", "H4llo" + "-Welt"),
+    ("Mot de passe: «¤»", "M0tDe" + "Passe"),
+    ("パスワード「¤」でログイン", "Kaigi" + "!2024"),
+    ("Das Passwort für die DB ist ¤", "D4ten" + "bank!"),
+    ("API-Schlüssel: ¤", "a1B2" * 8),
+    ("le jeton est ¤, la clave es ¤", "a1B2" * 8, "Cl4ve" + "!99x"),
+    ("Clave de API: ¤", "a1B2" * 8),
+    ("user/pass: admin/¤", "4dm1n" + "Pw"),
+    ("Basic auth: staging:¤", "prev" + "1ew"),
+    ("creds admin/¤", "adm1n" + "!9"),
     ("influx -username a -password ¤", "1nflux" + "Pw"),
     ("cqlsh -u bob -p ¤ 10.0.0.3", "c4ss" + "Pw"),
     ("redis-cli AUTH default ¤", "a1b2" * 6),
@@ -619,6 +651,10 @@ HARMLESS = (
     "mysqldump -port 3306 -user a -prompt x; docker run -u node -p 8080:80 nginx; git show -p " + "0a1b" * 10,
     "docker compose -u a -p my-project2 up; mkdir -p build/Release2024x/objects77 && vault login -method=userpass",
     "tool --tls-key certs/key1.pem --private-key=certs/key1.pem",
+    "certificate-authority-data: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t" + "a1B2" * 9,
+    "https://github.com/a/hooks/commit/" + "0a1b" * 10 + " https://a.example/?code=200&key=up-down-left-right",
+    "| token | meaning |\n|---|---|\n| user_id2 | the second user |",
+    "login: see docs/v2; Authorization: see section 4.2 of the specification2",
     "verify_key=" + "0a1b" * 16,
     "token = user_token; key: db-password-2; password = password2; <password>",
     'PIN_COUNT=16; pin = 13; LED_PIN: 13; npm pin 12345; URL_PAT = r"[a-z0-9]+://[^/]+/v2"',

@@ -361,22 +361,28 @@ TOKENS = (
           "access-sandbox- access-production- access-development- xkeysib- xsmtpsib- PMAK- dt0c01. dt0s01. dt0s16. "
           "CCIPAT_ CCIPRJ_ dp.pt. dp.ct. dp.sa. dp.scim. dp.audit. dp.st. tskey- AGE-SECRET-KEY-1 ntn_ sgp_ zpka_ "
           "xaat- dbtc_ dbtu_ ucat_ AVNS_ snyk_uat. rootly_ s-s4t2ud- fio-u- tk-us- signkey-prod- unkey_ "
-          "mercury_production_ perm: essu_ FLWSECK- FLWSECK_TEST-", NO_SLUG + r"[\w.~-]{19,999}(?<=\w)", "{x12}{x27}7"),
-    Token("short heads before one run: hugging face, replicate, render, groq, cerebras, npm, prefect, netlify, pulumi, "
-          "sonar, vercel, adafruit, adobe, infracost, e2b, xata, deno, fireworks, jina, buildkite",
+          "mercury_production_ perm: essu_ FLWSECK- FLWSECK_TEST- "
+          "vercel_blob_rw_ vtwn_ dnkey- AQVN waka_", NO_SLUG + r"[\w.~-]{19,999}(?<=\w)", "{x12}{x27}7"),
+    Token("short heads before one run of letters and digits",
           "hf_ r8_ rnd_ gsk_ csk- npm_ pnu_ pnb_ nfp_ nfc_ nfo_ nfu_ pul- squ_ sqp_ sqa_ vcp_ vci_ vca_ vcr_ vck_ aio_ "
           "p8e- ico- e2b_ xau_ ddp_ ddo_ fw_ jina_ bkua_", NO_SLUG + r"[A-Za-z0-9]{22,}", "{x12}{x27}7"),
     Token("cloudflare origin", "v1.0-", r"[0-9a-f]{24}-[0-9a-f]{100,}", "{h24}-{h146}"),
-    Token("heads before base64: slack, fly.io, sentry, grafana, 1password, duffel, atlassian, planetscale, typeform, "
-          "google, aws, signers of webhooks",
+    Token("heads before base64",
           "xoxb- xoxp- xoxa- xoxr- xoxs- xoxo- xoxc- xoxd- xoxe- xoxe. fm2_ fm1r_ fm1a_ fo1_ sntrys_ sntryu_ sntryi_ "
           "glsa_ glc_ gls_ ops_ey duffel_live_ duffel_test_ ATATT3 ATCTT3 pscale_tkn_ pscale_pw_ pscale_oauth_ tfp_ "
-          "ya29. 1//0 ABSK IQoJb3JpZ2luX2Vj FwoGZXIvYXdz whsec_", NO_SLUG + r"[\w+/.=%-]{23,1999}[\w=]", "{x80}"),
-    Token("letters for a head: easypost, jfrog, bitbucket, trello, databricks, nuget, facebook, crates.io, tencent",
-          "EZAK EZTK AKCp cmVmdGtu ATBB ATTA dapi oy2 EAA cio AKID", r"[A-Za-z0-9]{32,}", "{h64}"),
+          "ya29. 1//0 ABSK IQoJb3JpZ2luX2Vj FwoGZXIvYXdz whsec_ secret-live- secret-test-",
+          NO_SLUG + r"[\w+/.=%-]{23,1999}[\w=]", "{x80}"),
+    Token("letters for heads", "EZAK EZTK AKCp cmVmdGtu ATBB ATTA dapi oy2 EAA cio AKID", r"[A-Za-z0-9]{32,}", "{h64}"),
     Token("dropbox, yandex", "sl. t1.", r"[\w.-]{80,300}(?<=\w)", "{x86}"),
     Token("google, square", "AIza EAAA", r"[\w-]{35,64}", "{x35}"),
     Token("openai, deepseek, mollie, lob", "sk- sk_ live_", r"(?=[A-Za-z]{0,40}\d)[A-Za-z0-9]{20,}", "7{x40}"),
+    Token("base64 of a private key, of docker's logins", "LS0tLS1CRUdJTi eyJhdXRocyI6",
+          r"(?!BDRVJU|BQVUJ|BSU0EgUFVC|BUUlVTVEV)[\w+/=-]{40,}", "{x80}"),
+    Token("paseto", "v1.local. v2.local. v3.local. v4.local. v1.public. v2.public. v3.public. v4.public.",
+          r"[\w-]{40,}(?:\.[\w-]+)?", "{x80}"),
+    Token("new relic", "NRAL", r"(?![A-Za-z0-9])", "", r"(?<![A-Za-z0-9])[0-9a-f]{36}"),
+    Token("old vault", "s.", r"(?=[A-Za-z]{0,22}\d[A-Za-z]{0,22}\d)[A-Za-z0-9]{24}(?![\w.-])", "7{x23}"),
+    Token("zapier", "hooks.zapier.com/hooks/catch/", r"\d{4,}/\w{5,}", "~{d7}/{x7}"),
     Token("slack, discord", "hooks.slack.com/services/ hooks.slack.com/workflows/ hooks.slack.com/triggers/ "
           "discord.com/api/webhooks/ discordapp.com/api/webhooks/", r"[\w-]{8,}/(?:[\w-]{8,}/)?[\w-]{20,}",
           "~T{u8}/B{u8}/{x24}"),
@@ -403,8 +409,7 @@ TOKENS = (
     Token("harness", "pat. sat.", r"[\w-]{22}\.[a-zA-Z0-9]{24}\.[a-zA-Z0-9]{20}", "{x22}.{x24}.{x20}"),
     Token("octopus", "API-", r"[A-Z0-9]{26}(?![A-Za-z0-9])", "{u26}"),
     Token("firebase messaging", "AAAA", r"[\w-]{7}:APA91b[\w-]{100,}", "{x7}:APA91b{x134}"),
-    Token("any acme_live_ and acme-pat-",
-          "_live_ _prod_ _secret_ _sk_ _pat_ -pat- _oat_ _uat_ _token_ _apikey_ _api_ _v1_us_ _v1_eu_",
+    Token("acme_live_", "_live_ _prod_ _secret_ _sk_ _pat_ -pat- _oat_ _uat_ _token_ _apikey_ _api_ _v1_us_ _v1_eu_",
           NO_SLUG + r"(?=\D{0,40}\d\D{0,40}\d)[\w-]{20,300}", "{x12}7{x12}8{x12}",
           r"(?:(?<![\w-])|(?<=%[0-9A-F]{2}))(?!p(?:k|ub)[a-z]{0,8}\Z)[A-Za-z][A-Za-z0-9]{1,19}(?:_[a-z0-9]{1,9}){0,2}"),
 )
@@ -430,9 +435,9 @@ class Form(Record):
 
 
 ALONE = r"[\0\"']{0,9}(?![\w.-]{1,60}[:=][^\s=])[^\s\0\"'`(){},;]{5,2000}[\0\"',;)}\]]{0,9}[ \t]*(?:\0*\n|\Z)"
-CLAUSE = r"[ ](?:we|i|you|they|he|she)(?:[ ]\w{1,12}){1,4}|[ ](?:for|of|on|de)[ ][\w ]{1,30}"
-VERB = (r"(?:[ ](?:(?:is|was)[ ])?(?:set|reset|changed))?[ ]{0,2}[ ](?:is|are|was|now|should[ ]be|to|=|→"
-        r"|from(?=[ ]\S{5,80} to )|lautet|ist|est|es|è)|は|が|是")
+CLAUSE = r"[ ](?:we|i|you|they|he|she)(?:[ ]\w{1,12}){1,4}|[ ](?:for|of|on|de|del|für|pour)[ ][\w ]{1,30}"
+VERB = (r"(?:[ ](?:(?:is|was)[ ])?(?:set|reset|changed))?[ ]{0,2}[ ](?:(?:is|are|was|now|should[ ]be|to|lautet|ist|est|"
+        r"es|è)(?!\w)|(?:[–—]|[-=]>?)(?=[ ])|=|→|from(?=[ ]\S{5,80} to ))|は|が|是|(?<=[^\0-\x7f])(?=\")")
 FLAG = Form("flag", r"[ \t]{1,4}(?![-|&;>])", FLAGGED, "tool --api-key {x24} --dry-run")
 BRACED = Form("braced", r":(?:[-=]|(?![\s\d?+@/^,~]))(?=[^{}\n]{1,200}(?P<end>\}))", WRITTEN, "${API_KEY:-{x24}}")
 FORMS = (
@@ -447,8 +452,7 @@ FORMS = (
          r"(?:value|default)[\0\"']{0,4}[ \t]{0,12}[:=>][ \t]{0,4}", WRITTEN, '"name": "API_TOKEN", "value": "{x24}"'),
     Form("next line", r"[\0\"'`*_]{0,6}(?:(?:[ ][\w-]{1,15}){0,4}[ ]?:[*_]{0,3}|[ ]?:?=(?=\s*[\"'])|(?=\s*`{3}))[ \t]*"
          rf"(?:\0*\n[ \t>]*){{1,3}}(?:`{{3}}\w{{0,12}}\0*\n[ \t]*)?(?={ALONE})", SAID, "The password is:\n{x8}7!x"),
-    Form("arguments", r"[\0\"'`]{1,4}\]?[ ]{0,4},?[ ]{1,20}n?(?=@?\0{0,4}[\"'`])", DOUBTFUL,
-         "define('DB_PASSWORD', '{x12}')"),
+    Form("arguments", r"[\0\"'`]{1,4}\]?[ ]{0,4},?[ ]{1,20}n?(?=@?\0{0,4}[\"'`])", DOUBTFUL, "define('PWD', '{x12}')"),
     Form("element", r"(?:(?:[ \"][^<>\n]{0,80})?>|</key>\s{0,40}<string>)\0{0,3}(?=[^<>\n\0]{1,400}<)", WRITTEN,
          "<password>{x12}</password>"),
     Form("cell", r"[`*]{0,3}(?:[ ]{0,30}\|[ ]{0,12}|\t{1,4}|[ ]{2,20}(?=\S+[ \t]*(?:\n|\Z)))", DOUBTFUL,
@@ -456,6 +460,7 @@ FORMS = (
     Form("said", rf"[`\"'*]{{0,3}}(?:{CLAUSE})?(?:{VERB})[ \0]{{0,4}}", SAID, "the password is {x8}7!x"),
     Form("labelled", r"[`\"'*]{0,3}[ ](?:\(|(?:for|of|on|in|für|de|to|от|к)[ ])[^\n:=|,.(\"'`]{1,40}\)?[:=][ \0]{0,4}",
          SAID, "password for bob: {x8}7x"),
+    Form("filled in", r"[\0\"'`\])]{1,8}\.(?:fill|type|send_?keys)\((?=[\"'`])", WRITTEN, "$('#passwd').fill('{x9}')"),
     Form("call", r"[({][ ]?(?=[@bu]?\0{0,4}[\"'])", DOUBTFUL, 'setPassword("{x8}7!x")'),
     Form("next word", r"[ ]\(?(?=[\"'`]|[^\s:;,=|(-][^\s:;,=|]{5})", DOUBTFUL, "login joe password {x8}7x"),
 )
@@ -477,18 +482,17 @@ def command(programs: str, before: str, sample: str) -> Place:
 
 NAMED = "(?:key|token|secret|pass(?:word|wd|phrase)?|pwd)"
 NO_FLAG = r"(?!(?:ort|ass(?:word|wd)?|rompt|rint|ath|rotocol|lugin|ipe|rofile|roxy|retty)\b)"
+PAIR = r":?[ ][\w.@-]{1,40}(?::|[ ]?/[ ]?)"
 PLACES = (
     command("curl wget http https xh lftp",
-            r"(?:-A bearer -a |(?:-u|-U|-a|--user|--proxy-user|--auth)[ =]?(?P<end>[\"']?)[^\s:,\"'$]{1,80}[:,])",
-            "curl -u a:{x10} b.c"),
+            r"(?:-u|-U|-a|--user|--proxy-user|--auth)[ =]?(?P<end>[\"']?)[^\s:,\"'$]{1,80}[:,]", "curl -u a:{x10} b.c"),
     command("mysql mysqldump mysqladmin mariadb mycli 7z rar unrar", rf"-p(?=[^\s:=-]){NO_FLAG}", "mysql -p{x10} shop"),
     command("zip unzip sqlcmd bcp ipmitool mosquitto_pub mosquitto_sub isql", r"-P ?", "unzip -P {x10} a.zip"),
     command("docker podman nerdctl buildah skopeo oras crane helm oc az cf argocd",
             r"login [^\n|;&]{0,120}?(?<= )-p[ =]?", "docker login -u bob -p {x10} registry.example"),
     command("sshpass twine mongo mongosh mongodump mongorestore cypher-shell snowsql useradd influx pscp plink psexec "
             "supabase vsce ovsx smbmap", rf"-p(?:[ =]|{NO_FLAG})(?=\D|\d+[^\d\s:])", "sshpass -p {x10} ssh bob@a"),
-    command("redis-cli redis-benchmark valkey-cli", r"(?:-a ?|(?:AUTH|auth) (?:\S{1,40} (?=[^\s|;&]))?)",
-            "redis-cli -h cache -a {x10} ping"),
+    command("redis-cli valkey-cli", r"(?:-a ?|(?:AUTH|auth) (?:\S{1,40} (?=[^\s|;&]))?)", "redis-cli -a {x10} ping"),
     command("ldapsearch ldapadd ldapmodify ldapwhoami ldappasswd", r"-w ?", "ldapsearch -x -w {x10}"),
     command("ssh-keygen openssl", r"-(?:[NPkK]|hmac) ", "ssh-keygen -t ed25519 -N {x10}"),
     command("openssl keytool jarsigner apksigner", r"pass:", "openssl enc -pass pass:{x10}"),
@@ -509,38 +513,42 @@ PLACES = (
             "aws ssm put-parameter --name /a --value {x20}"),
     command("snmpwalk snmpget snmpset snmpbulkwalk", r"-[cAX] ?", "snmpwalk -v2c -c {x10} host"),
     Place(("echo ", "printf "), r"(?<![\w-])(?:echo|printf) (?:-\w{1,3} )?"
-          r"(?:[\"']?[\w.-]{1,40}:(?=[^|]{3,80}\|[^|]{0,20}chpasswd))?"
-          r"(?=[^|\n]{3,200}\|[^|\n]{0,80}(?:-stdin|-token|sudo -S|passwd|login|kinit|cryptsetup))", 0,
-          "echo {x12} | sudo -S make"),
+          r"(?:[\"']?[\w.-]{1,40}:(?=[^|]{3,80}\|[^|]{0,20}chpasswd))?(?=[^|\n]{3,200}\|[^|\n]{0,80}"
+          r"(?:-stdin|-token|sudo -S|passwd|login|kinit|cryptsetup))", 0, "echo {x12} | sudo -S make"),
     Place(("key=", "token=", "secret=", "pass", "pwd="),
           r"(?:(?<![\w-])(?:-[evF]|--env|--form|--build-arg|--data-urlencode|--set(?:-string)?|--from-literal|set|export)"
           rf"[ =]|environment=|(?:\A|\n)[ \t]*-[ ]|[\[,][ ]?)\0{{0,3}}[\"'][\w.-]{{0,40}}{NAMED}="
           r"(?=[^\s\"'$][^\"'\n]{0,300}(?P<end>\0{0,3}[\"']))", 0, "docker run -e 'DB_PASSWORD={x8}' a"),
-    Place((" -p", " -P"), r" (?:-u|-l|--user(?:name)?|--login)[ =]\S{1,60} (?:[^\n|;&]{0,80}? )?-p[ =]", 2,
-          "tool -u bob -p {x8}7x run"),
+    Place((" -p",), r" (?:-u|-l|--user(?:name)?|--login)[ =]\S{1,60} (?:[^\n|;&]{0,80} )?-p[ =]", 2, "a -u b -p {x9}"),
     Place((" -p ",), r"(?<=[\w'\"]) -p (?![\w.-]*/|[0-9a-f]{7,64}\b)", 3, "tool -p {x24}"),
     Place(("<<<",), r"(?:sudo|kinit|passwd|login|-token|-stdin)\b[^\n|]{0,80}<<< ?", 0, "sudo -S a <<<'{x8}'"),
     Place(("=%s",), rf"printf [\"'][^\"'\n%]{{0,40}}{NAMED}=%s[^\"'%]{{0,8}}[\"'] ", 0, "printf 'API_KEY=%s' {x24}"),
-    Place(("send ",), r"password:?\"[^\n\"]{0,9}\n?[ \t]*send \"(?=[^\"\n]{1,99}(?P<end>\0?[\"\n]))", 0,
-          'expect "password:"; send "{x8}"'),
     Place(("pin", "passcode"), r"(?<![a-z\d])(?:[\w-]{1,30}[_-]pin|(?-i:PIN)|passcode)(?: (?:for|of) [\w ]{1,30})?"
           r"(?:[\"']?[ ]?[:=][ ]?[\"']?|[ ]is[ ])(?=\d{4,8}\b|\d{3,4}-\d{3,4}\b)", GIVEN, "unlock_pin={d6}"),
     Place(("sonar.login",), r"sonar\.login=", 1, "mvn -Dsonar.login={x40}"),
-    Place(("basic ",), r"authorization[\0\"'`]{0,4}[:=,][ \0\"'`]{0,5}basic[ ](?=[\w+/=]{8})", 0,
-          "Authorization: Basic {x12}"),
+    Place(("authorization",), r"authorization[\0\"'`]{0,4}[:=,][ \0\"'`]{0,5}(?:basic[ ](?=[\w+/=]{8})"
+          r"|[a-z][\w-]{1,20}[ ](?=(?!\S{0,40}[=,(])[\w+/.~-]{16}))", 0, "Authorization: SSWS {x20}"),
     Place(("bearer",), r"(?<!\w)bearer[ ]", 3, "Bearer {x40}"),
     Place(("response=",), r"digest [^\n]{0,300}?response=", 1, 'Digest username="a", response="{h32}"'),
     Place(("identified",), r"identified (?:with \w{1,40} )?by (?:password )?(?=[\"'])", 0, "identified by '{x10}'"),
     Place(("password",), r"password[ (]n?(?=[\"'])", 0, "create user a with password '{x10}'"),
     Place(("securestring",), r"securestring (?:-string )?(?=[\"'])", 0, 'ConvertTo-SecureString "{x10}" -AsPlainText'),
+    Place(("-",), r"(?<![\w-])(?=[0-9a-f]{32}-[0-9a-f]{8}-[0-9a-f]{8}(?![\w-]))", 3, "{h32}-{h8}-{h8}"),
+    Place(("akia",), r"AKIA\w{16}[\0\"'\s,:;/|]{1,9}(?=[\w/+]{40}(?![\w/+=]))", 3, "AKIA0101010101010101 {x40}"),
+    Place(("hook", "/key/"), r"[/.](?:\w{0,12}hook[\w.]{0,30}|with/key)/(?:(?!commit|blob|tree)[\w@.-]{1,99}/){0,5}?"
+          r"(?=[\w-]{20})", 3, "https://a.example/hooks/{x26}"),
+    Place(("code=", "key=", "appid=", "auth=", "sid="), r"[?&](?:code|key|appid|auth|sid)=(?=[\w%.~+/=-]{16})", 3,
+          "https://a.example/b?code={x32}"),
+    Place(("kty",), r"[\"'](?:d[pq]?|[pqk]|qi)\0{0,4}[\"']:[ ]?(?=\0{0,4}[\"'][\w-]{20})", 1, '"kty":1,"d":"{x43}"'),
     Place(("sig", "x-amz-"), r"(?:[?&](?:\w{1,40}-)?sig|[?&, -]signature|x-amz-credential)=", 1, "a.b/c?d&sig={x43}"),
-    Place(("jwt.",), r"jwt\.(?:sign|verify|encode|decode)\([^\n\"'`(]{1,60},[ ]{0,4}(?=[\"'`])", 0,
-          'jwt.sign(data, "{x12}")'),
-    Place(("auth", "login"), r"(?:auth[ ]?=[ ]?|login|authenticate)\([\"'][^\"'\n]{1,80}[\"'], ?(?=[\"'])", 0,
-          'auth=("bob", "{x10}")'),
-    Place(("cred",), r"(?<!\w)cred(?:ential)?s(?:[ ](?:are|were))?:?[ ][\w.@-]{1,40}(?::|[ ]/[ ])", 1,
-          "creds are bob:{x10}"),
-    Place((" from ",), r"(?:password|passphrase|token|secret|key) from \S{5,80} to ", 1, "token from older to {x8}7x"),
+    Place(("jwt.",), r"jwt\.(?:sign|verify|encode|decode)\([^\n\"'`(]{1,60},[ ]?(?=[\"'`])", 0, 'jwt.sign(d, "{x9}")'),
+    Place(("auth", "login", "user(", "tion("), r"(?:auth(?:[ ]?=[ ]?)?|login|authenticate|getconnection|user)\("
+          r"(?:[\"'][^\"'\n]{1,80}[\"'], ?){1,2}(?=(?:some\()?[\"'][^\"'])", 1, 'auth=("bob", "{x10}")'),
+    Place(("hmac",), r"hmac(?:\.new\(|\([\"'][\w-]{1,20}[\"'], ?)(?=b?[\"'])", 1, 'hmac.new(b"{x10}", m)'),
+    Place(("cred", "user/"), rf"(?<!\w)(?:cred(?:ential)?s|user/pass\w*)(?:[ ]are)?{PAIR}", 1, "creds are bob:{x10}"),
+    Place(("login", "basic auth"), rf"(?<![\w-])(?:login|basic auth)(?:[ ]with)?{PAIR}", 2, "login: bob / {x8}7x"),
+    Place((" from ", " now "), r"(?:password|passphrase|token|secret|key)s? (?:from \S{5,80} to "
+          r"|(?:was|were) \S{3,80} (?:and |but )?(?:it is )?now (?:it is |is )?)", 1, "token from old12 to {x8}7"),
     Place((" as ",), r"(?:with|us(?:e|ed|ing)) (?=\S{6,80} as (?:the |its )?(?:password|token|secret))", 1,
           "use {x8}7x as the password"),
     Place((":thin:",), r":thin:[\w.$-]{1,40}/(?=[^/\s@]{1,80}(?P<end>@))", 0, "jdbc:oracle:thin:bob/{x8}@db"),
@@ -560,7 +568,7 @@ PASS_WORDS = words(
 PASS_SHORT = ("pass", "passe", "mdp")
 PASS_JOINED = r"(?:db|ftp|smtp|mail|user|root|admin|store|key|my|require|bind|ssh|sudo|vnc|sql)pass|masterauth|phrase"
 SECRET_WORDS = ("secret", "credential", "creds", "mnemonic")
-TOKEN_WORDS = ("token", "jwt", "authorization", "トークン", "キー", "シークレット", "密钥", "令牌")
+TOKEN_WORDS = words("token jwt authorization jeton clave schlüssel トークン キー シークレット 密钥 令牌")
 NAME_WORDS = (*PASS_WORDS, *PASS_SHORT, *SECRET_WORDS, *TOKEN_WORDS, *words("masterauth key pat"),
               "mot de passe", "pass phrase")
 NAME_TAILS = words("base value plain text old new current prod production dev staging test live default")
@@ -625,15 +633,15 @@ LIST = (r"[\0\"'`*]{0,8}[ ]?(?::=|=>?|:)[ \t]{0,12}(?:[\[({][^\[\](){}]{3,2000}[
 ITEM = r"[\[({,\n][ \t\n\0]*(-[ ])?(?:[\"']?([\w.@-]{1,40})[\"']?[ ]?(?::|=>?)[ ]+)?(?=[^\s\[({])"
 # A quote, the letters before it, and a call that only turns text into something else.
 OPENING = (r"(?:(?:(?:new[ ])?[\w.:\[\]]{0,30}(?:from|hex|decode|Str|bytes?|Some|valueOf|of|(?<![a-z.])String))?\()?"
-           r"(?:[bruNf@$]{1,2}(?=[\"']))?(\0{0,8})(\"{3}|'{3}|[\"'`])")
+           r"(?:[bruNf@$]{1,2}(?=[\"']))?(\0{0,8})(\"{3}|'{3}|[\"'`]|«(?!redacted»))")
 # A slash may stand in a password where no port comes before it.
 LOGIN = (r"[^\s:/@\"'<>\0]{0,200}:(?:([^\s/\"'<>\0]{1,300})@(?=[\w\[.$-])"
          r"|(?!\d{1,5}[/?#])([^\s@\"'<>\0]{1,300})@(?=[\w.-]{1,80}[:/.]))")
 COOKIES = r"(?:(?<![\w-])(?:set-)?cookie[\"']?[:=][ ]?|(?: -b| --cookie)[ =])[\"']?([^\n\"']{1,4000})"
 COOKIE = r"(?<![\w.-])(?!_g|path|expires|domain|theme|lang)[\w.-]{1,64}=([^;\s\"']{8,2000})"
-KEY_BLOCK = (r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[\s\0\"'+>|#*,]*"
-             r"(?:[A-Za-z-]{3,20}: [^\n]{1,80}[\s\0]+)*"
-             r"([A-Za-z0-9+/=]{16,}(?:[\s\0\"'+>|#*,]+[A-Za-z0-9+/=]{4,})*)")
+KEY_BLOCK = (r"(?:-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|Private-Lines: \d+)[\s\0\"'+>|#*,]*"
+             r"(?:[\w-]{3,20}: .{1,80}[\s\0]+)*([A-Za-z0-9+/=]{16,}(?:[\s\0\"'+>|#*,]+[A-Za-z0-9+/=]{4,}(?!\w|-\w))*)")
+TABLE = r"(?:\A|\n)([^\n]{0,400}\|[^\n]{0,400})\n[ \t]*\|?[ ]*:?-{2,}[-:| \t]*((?:\n[^\n]*\|[^\n]*){1,200})"
 MAX_VALUE = 4000
 REPEATED = 8  # characters that a value needs to be struck elsewhere too
 JUDGED = 80  # characters of a value that are looked at before it counts, so that time stays linear
@@ -672,9 +680,6 @@ def unescaped(match: re.Match[str]) -> str:
     return char.rjust(len(match[0]), "\0")
 
 
-# Tokens
-
-
 def tokens(flat: str) -> Iterator[Span]:
     for row in TOKENS:
         for head in row.heads.split():
@@ -701,7 +706,9 @@ def inside_word(head: str, before: str) -> bool:
     """Whether the head stands in a word, or in base64, where every short one occurs by chance."""
     if before[-1:] in ("+", "/") and len(before) == 22 and not before.strip(BASE64):
         return True
-    glued = regex(r".*[\w-]\Z").match(before[-3:]) and not regex(r"%[0-9A-F]{2}").match(before[-3:])
+    # Behind dashes alone a head may start, and one with a line below it behind any dash.
+    glued = regex(r".*\w\Z" if "_" in head else r".*\w-*\Z").match(before)
+    glued = None if regex(r"%[0-9A-F]{2}").match(before[-3:]) else glued
     return bool(glued) and (len(head) < GLUED_LENGTH or head.startswith(WORD_ENDINGS))
 
 
@@ -712,9 +719,6 @@ def struck(text: str, spans: list[Span], filler: str = "") -> str:
         pieces += [text[at:start], filler * (end - start) or MARK]
         at = end
     return "".join([*pieces, text[at:]])
-
-
-# Values
 
 
 class Value(Record):
@@ -734,6 +738,7 @@ def value_at(flat: str, at: int, end_mark: str | None = None) -> Value:
     # A quote is closed by one behind as many backslashes.
     depth, mark, at = (len(opening[1]), opening[2], opening.end()) if opening else (0, end_mark, at)
     at += len(flat[at : at + 9]) - len(flat[at : at + 9].lstrip("\0"))
+    mark = "»" if mark == "«" else mark
     closing = regex(rf"(?<!\0)\0{{{depth}}}{mark}").search(flat, at, at + MAX_VALUE) if mark else None
     scheme = regex(SCHEME).match(flat, at)
     # A sentence in quotes may start with such a word too.
@@ -747,6 +752,10 @@ def bare_end(flat: str, at: int) -> int:
     loose = bool(whole) or flat[at - 1 : at] == " "
     bare = regex(BARE % (LOOSE if loose else "", JUDGED)).match(flat, at)
     end = bare.end() if bare else at
+    # A fragment ends what stands in a URL, the next slash what `sed` puts in.
+    place = regex(r"(?:[?&][\w.-]{1,60}=|(?<![\w/])s/[^\n]{0,60}=)\Z").search(flat, max(0, at - 64), at)
+    stop = regex(r"[^#]*" if place and place[0][0] in "?&" else r"[^/]*").match(flat, at, end) if place else None
+    end = stop.end() if stop else end
     ends_sentence = not flat[end : end + 1].strip(",;|)}] \n\t\0")
     return at + len(flat[at:end].rstrip(".,:?" if loose else ".,:")) if ends_sentence else end
 
@@ -780,11 +789,11 @@ def literal(value: str, quoted: bool, name: str) -> bool:
         return not quoted and {"(", "["}.isdisjoint(value) and strength(value) > (0 if shell else 2)
     if " " in value and len(PROSE_WORDS.intersection(value.lower().split())) >= 2:
         return False
-    if name.lower().endswith("pat") and not regex(r"[\w-]+\Z").match(value):
-        return False
+    if name.lower().endswith("pat"):  # or a pattern
+        return bool(regex(r"[\w-]+\Z").match(value))
     if names_a_secret(value):
-        plain = regex(r"[A-Z]?[a-z]+\d+" if shell else r"[a-z]+\d{3,}|[A-Z][a-z]+\d+").fullmatch(value)
-        if plain and (shell or "pass" in name.lower()):
+        numbered = r"[A-Z]?[a-z]+\d+" if shell else r"[a-z]+\d{3,}|[A-Z][a-z]+\d+"
+        if regex(numbered).fullmatch(value) and (shell or "pass" in name.lower()):
             return True
         return shell and (" " in value or (value.isalpha() and value.lower() not in name.lower()))
     return True
@@ -806,12 +815,9 @@ def secret(flat: str, value: Value, name: str, need: int) -> Span | None:
         need = max(need, 1)  # a value that is cut short, or a command in backquotes
     if len(text) < 3 or (need != GIVEN and (strength(text) < need or not literal(text, value.quoted, name))):
         return None
-    cut = value.end == value.start + JUDGED
+    cut = not value.quoted and value.end >= value.start + JUDGED
     more = regex(BARE % ("", MAX_VALUE)).match(flat, value.end) if cut else None
     return value.start, more.end() if more else value.end
-
-
-# Places
 
 
 def named(flat: str, low: str, found: list[Span]) -> Iterator[Span]:
@@ -859,7 +865,7 @@ def members(flat: str, start: int, end: int) -> Iterator[Span]:
     for item in regex(ITEM).finditer(flat, *listed.span()) if listed else ():
         dash, key = item.groups()
         value = value_at(flat, item.end())
-        need = 3 if key else 1 if dash or value.quoted else 2
+        need = 1 if (dash or value.quoted) and not key else 3
         span = secret(flat, value, "", max(need, *needs)) if needs else None
         if span and not (key and regex(r"(?i).*(?:id|name|hash|sha|digest|ur[il]|arn|public)").match(key)):
             yield span
@@ -925,12 +931,17 @@ def placed(flat: str, low: str) -> Iterator[Span]:
                     yield span
 
 
-def as_command(flat: str) -> str:
-    """The text with each array of arguments as a command of the same length: `["mysql", "-p…"]`."""
-    def joined(array: re.Match[str]) -> str:
-        return regex(r"[\"'],[ ]?[\"']").sub(lambda gap: " ".ljust(len(gap[0]), "\0"), array[0])
-
-    return regex(r"\[[\"'][^\[\]\n]{3,400}[\"']\]").sub(joined, flat)
+def columns(flat: str) -> Iterator[Span]:
+    """What stands under the name of a secret in a table of Markdown."""
+    for table in regex(TABLE).finditer(flat):
+        names = [name_needs(name.strip(" `*").replace(" ", "_"), "") for name in table[1].split("|")]
+        for line in regex(r"[^\n]+").finditer(flat, *table.span(2)):
+            at = line.start()
+            for needs, cell in zip(names, line[0].split("|"), strict=False):
+                value = value_at(flat, at + len(cell) - len(cell.lstrip(" `*")))
+                span = secret(flat, value, "", needs[SAID]) if needs else None
+                yield from [span] if span else ()
+                at += len(cell) + 1
 
 
 def urls(flat: str) -> Iterator[Span]:
@@ -953,21 +964,19 @@ def cookies(flat: str, low: str) -> Iterator[Span]:
 
 
 def key_blocks(flat: str) -> Iterator[Span]:
-    if "PRIVATE KEY" in flat:
+    if "PRIVATE KEY" in flat or "Private-Lines" in flat:
         for body in regex(KEY_BLOCK).finditer(flat):
             yield body.span(1)
-
-
-# The whole
 
 
 def spans_of(text: str) -> list[Span]:
     flat = fold(text)
     low = flat.lower()
     found = merged(text, [*key_blocks(flat), *tokens(flat), *urls(flat), *cookies(flat, low), *placed(flat, low)])
-    command = as_command(flat)
-    found = merged(text, [*found, *placed(command, command.lower())]) if command != flat else found
-    return merged(text, [*found, *named(flat, low, found)])
+    # An array of arguments reads like a command.
+    command = regex(r"(?<=[\w=-])[\"'],[ ]?[\"'](?=[\w-])").sub(lambda gap: " ".ljust(len(gap[0]), "\0"), flat)
+    found = merged(text, [*found, *(placed(command, command.lower()) if command != flat else ())])
+    return merged(text, [*found, *named(flat, low, found), *columns(flat)])
 
 
 def merged(text: str, found: list[Span]) -> list[Span]:
