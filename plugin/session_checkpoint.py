@@ -521,7 +521,7 @@ PLACES = (
           r"(?=[^\s\"'$][^\"'\n]{0,300}(?P<end>\0{0,3}[\"']))", 0, "docker run -e 'DB_PASSWORD={x8}' a"),
     Place((" -p",), r" (?:-u|-l|--user(?:name)?|--login)[ =]\S{1,60} (?:[^\n|;&]{0,80} )?-p[ =]", 2, "a -u b -p {x9}"),
     Place((" -p ",), r"(?<=[\w'\"]) -p (?![\w.-]*/|[0-9a-f]{7,64}\b)", 3, "tool -p {x24}"),
-    Place(("<<<",), r"(?:sudo|kinit|passwd|login|-token|-stdin)\b[^\n|]{0,80}<<< ?", 0, "sudo -S a <<<'{x8}'"),
+    Place(("<<<",), r"(?:sudo|kinit|passwd|login|-token|-stdin)\b[^\n|<]{0,80}<<< ?", 0, "sudo -S a <<<'{x8}'"),
     Place(("=%s",), rf"printf [\"'][^\"'\n%]{{0,40}}{NAMED}=%s[^\"'%]{{0,8}}[\"'] ", 0, "printf 'API_KEY=%s' {x24}"),
     Place(("pin", "passcode"), r"(?<![a-z\d])(?:[\w-]{1,30}[_-]pin|(?-i:PIN)|passcode)(?: (?:for|of) [\w ]{1,30})?"
           r"(?:[\"']?[ ]?[:=][ ]?[\"']?|[ ]is[ ])(?=\d{4,8}\b|\d{3,4}-\d{3,4}\b)", GIVEN, "unlock_pin={d6}"),
@@ -630,6 +630,7 @@ SCHEME = (r"(?i:bearer|basic|token|apikey|api-key|digest|negotiate|splunk|genie_
 BLOCK = r"[|>][-+\d]{0,2}[ \t]*\0*\n([ \t]+)(?=\S)[^\n]{0,2000}[^\n\0](?:\0*\n\1[^\n]{0,2000}[^\n\0]){0,40}"
 LIST = (r"[\0\"'`*]{0,8}[ ]?(?::=|=>?|:)[ \t]{0,12}(?:[\[({][^\[\](){}]{3,2000}[\])}]"
         r"|(?:\0*\n[ \t]{%d,}(?:-[ ]|[ \t][\w.@-]{1,40}:[ ])[^\n]{1,2000}){1,40})")
+NO_MEMBER = r"(?i).*(?:id|name|hash|sha|digest|ur[il]|arn|public)"
 ITEM = r"[\[({,\n][ \t\n\0]*(-[ ])?(?:[\"']?([\w.@-]{1,40})[\"']?[ ]?(?::|=>?)[ ]+)?(?=[^\s\[({])"
 # A quote, the letters before it, and a call that only turns text into something else.
 OPENING = (r"(?:(?:(?:new[ ])?[\w.:\[\]]{0,30}(?:from|hex|decode|Str|bytes?|Some|valueOf|of|(?<![a-z.])String))?\()?"
@@ -640,7 +641,7 @@ LOGIN = (r"[^\s:/@\"'<>\0]{0,200}:(?:([^\s/\"'<>\0]{1,300})@(?=[\w\[.$-])"
 COOKIES = r"(?:(?<![\w-])(?:set-)?cookie[\"']?[:=][ ]?|(?: -b| --cookie)[ =])[\"']?([^\n\"']{1,4000})"
 COOKIE = r"(?<![\w.-])(?!_g|path|expires|domain|theme|lang)[\w.-]{1,64}=([^;\s\"']{8,2000})"
 KEY_BLOCK = (r"(?:-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|Private-Lines: \d+)[\s\0\"'+>|#*,]*"
-             r"(?:[\w-]{3,20}: .{1,80}[\s\0]+)*([A-Za-z0-9+/=]{16,}(?:[\s\0\"'+>|#*,]+[A-Za-z0-9+/=]{4,}(?!\w|-\w))*)")
+             r"(?:[\w-]{3,20}: .{1,80}[\s\0]+){0,9}([\w+/=]{16,}(?:[\s\0\"'+>|#*,]+[\w+/=]{4,}(?!\w|-\w))*)")
 TABLE = r"(?:\A|\n)([^\n]{0,400}\|[^\n]{0,400})\n[ \t]*\|?[ ]*:?-{2,}[-:| \t]*((?:\n[^\n]*\|[^\n]*){1,200})"
 MAX_VALUE = 4000
 REPEATED = 8  # characters that a value needs to be struck elsewhere too
@@ -860,15 +861,14 @@ def value_behind(flat: str, low: str, start: int, end: int) -> Span | None:
 def members(flat: str, start: int, end: int) -> Iterator[Span]:
     """Secrets in a list or mapping behind a name: `"tokens": ["…", "…"]`."""
     column = min(start - flat.rfind("\n", max(0, start - 41), start) - 1, 40)
-    listed = regex(LIST % column).match(flat, end)
-    needs = name_needs(flat[start:end], "")
-    for item in regex(ITEM).finditer(flat, *listed.span()) if listed else ():
+    listed, needs = regex(LIST % column).match(flat, end), name_needs(flat[start:end], "")
+    for item in regex(ITEM).finditer(flat, *listed.span()) if listed and needs else ():
         dash, key = item.groups()
         value = value_at(flat, item.end())
         need = 1 if (dash or value.quoted) and not key else 3
-        span = secret(flat, value, "", max(need, *needs)) if needs else None
-        if span and not (key and regex(r"(?i).*(?:id|name|hash|sha|digest|ur[il]|arn|public)").match(key)):
-            yield span
+        inside = value.end <= item.endpos and not regex(NO_MEMBER).match(key or "")
+        span = secret(flat, value, "", max(need, *(needs or ()))) if inside else None
+        yield from [span] if span else ()
 
 
 @lru_cache(maxsize=1024)
