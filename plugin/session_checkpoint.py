@@ -435,9 +435,9 @@ class Form(Record):
 
 
 ALONE = r"[\0\"']{0,9}(?![\w.-]{1,60}[:=][^\s=])[^\s\0\"'`(){},;]{5,2000}[\0\"',;)}\]]{0,9}[ \t]*(?:\0*\n|\Z)"
-CLAUSE = r"[ ](?:we|i|you|they|he|she)(?:[ ]\w{1,12}){1,4}|[ ](?:for|of|on|de|del|für|pour)[ ][\w ]{1,30}"
+CLAUSE = r"[ ](?:we|i|you|they|he|she)(?:[ ]\w{1,12}){1,4}|[ ](?:for|of|on|de|del|da|der|für|pour)[ ][\w ]{1,30}"
 VERB = (r"(?:[ ](?:(?:is|was)[ ])?(?:set|reset|changed))?[ ]{0,2}[ ](?:(?:is|are|was|now|should[ ]be|to|lautet|ist|est|"
-        r"es|è)(?!\w)|(?:[–—]|[-=]>?)(?=[ ])|=|→|from(?=[ ]\S{5,80} to ))|は|が|是|(?<=[^\0-\x7f])(?=\")")
+        r"es|è|é)(?!\w)|(?:[–—]|[-=]>?)(?=[ ])|=|→|from(?=[ ]\S{5,80} to ))|は|が|是|(?<=[^\0-\x7f])(?=\")")
 FLAG = Form("flag", r"[ \t]{1,4}(?![-|&;>])", FLAGGED, "tool --api-key {x24} --dry-run")
 BRACED = Form("braced", r":(?:[-=]|(?![\s\d?+@/^,~]))(?=[^{}\n]{1,200}(?P<end>\}))", WRITTEN, "${API_KEY:-{x24}}")
 FORMS = (
@@ -450,8 +450,8 @@ FORMS = (
     Form("echoed", r"=[\"']?\$\((?:echo|printf)[ ](?:-\w{1,3}[ ]|[\"']?%s[\"']?[ ])?", WRITTEN, "TOKEN=$(echo {x24} )"),
     Form("value beside", r"[\0\"']{0,4}(?:,?[\s\0]{0,40}|[ ]?:?[ ]?\{[^{}]{0,200}?)(?<=[\s\0\"',{])[\0\"'<]{0,4}"
          r"(?:value|default)[\0\"']{0,4}[ \t]{0,12}[:=>][ \t]{0,4}", WRITTEN, '"name": "API_TOKEN", "value": "{x24}"'),
-    Form("next line", r"[\0\"'`*_]{0,6}(?:(?:[ ][\w-]{1,15}){0,4}[ ]?:[*_]{0,3}|[ ]?:?=(?=\s*[\"'])|(?=\s*`{3}))[ \t]*"
-         rf"(?:\0*\n[ \t>]*){{1,3}}(?:`{{3}}\w{{0,12}}\0*\n[ \t]*)?(?={ALONE})", SAID, "The password is:\n{x8}7!x"),
+    Form("next line", r"[\0\"'`*_]{0,6}(?:(?:[ ][\w-]{1,15}){0,4}(?:[ ]?:[*_]{0,3}|\.?(?=\s*`{3}))|[ ]?:?=(?=\s*[\"']))"
+         rf"[ \t]*(?:\0*\n[ \t>]*){{1,3}}(?:`{{3}}\w{{0,12}}\0*\n[ \t]*)?(?={ALONE})", SAID, "The token is:\n{x24}"),
     Form("arguments", r"[\0\"'`]{1,4}\]?[ ]{0,4},?[ ]{1,20}n?(?=@?\0{0,4}[\"'`])", DOUBTFUL, "define('PWD', '{x12}')"),
     Form("element", r"(?:(?:[ \"][^<>\n]{0,80})?>|</key>\s{0,40}<string>)\0{0,3}(?=[^<>\n\0]{1,400}<)", WRITTEN,
          "<password>{x12}</password>"),
@@ -523,7 +523,7 @@ PLACES = (
     Place((" -p ",), r"(?<=[\w'\"]) -p (?![\w.-]*/|[0-9a-f]{7,64}\b)", 3, "tool -p {x24}"),
     Place(("<<<",), r"(?:sudo|kinit|passwd|login|-token|-stdin)\b[^\n|<]{0,80}<<< ?", 0, "sudo -S a <<<'{x8}'"),
     Place(("=%s",), rf"printf [\"'][^\"'\n%]{{0,40}}{NAMED}=%s[^\"'%]{{0,8}}[\"'] ", 0, "printf 'API_KEY=%s' {x24}"),
-    Place(("pin", "passcode"), r"(?<![a-z\d])(?:[\w-]{1,30}[_-]pin|(?-i:PIN)|passcode)(?: (?:for|of) [\w ]{1,30})?"
+    Place(("pin", "passcode"), r"(?<![a-z\d])(?!gpio)(?:[\w-]{1,30}[_-]pin|(?-i:PIN)|passcode)(?: for [\w ]{1,30})?"
           r"(?:[\"']?[ ]?[:=][ ]?[\"']?|[ ]is[ ])(?=\d{4,8}\b|\d{3,4}-\d{3,4}\b)", GIVEN, "unlock_pin={d6}"),
     Place(("sonar.login",), r"sonar\.login=", 1, "mvn -Dsonar.login={x40}"),
     Place(("authorization",), r"authorization[\0\"'`]{0,4}[:=,][ \0\"'`]{0,5}(?:basic[ ](?=[\w+/=]{8})"
@@ -568,7 +568,7 @@ PASS_WORDS = words(
 PASS_SHORT = ("pass", "passe", "mdp")
 PASS_JOINED = r"(?:db|ftp|smtp|mail|user|root|admin|store|key|my|require|bind|ssh|sudo|vnc|sql)pass|masterauth|phrase"
 SECRET_WORDS = ("secret", "credential", "creds", "mnemonic")
-TOKEN_WORDS = words("token jwt authorization jeton clave schlüssel トークン キー シークレット 密钥 令牌")
+TOKEN_WORDS = words("token jwt authorization jeton clave chave chiave schlüssel トークン キー シークレット 密钥 令牌")
 NAME_WORDS = (*PASS_WORDS, *PASS_SHORT, *SECRET_WORDS, *TOKEN_WORDS, *words("masterauth key pat"),
               "mot de passe", "pass phrase")
 NAME_TAILS = words("base value plain text old new current prod production dev staging test live default")
@@ -620,7 +620,7 @@ BARE_CODE = (r"[@!&*%][\w{<]|[A-Za-z_$][\w$]*(?:(?:\?\.|\.|->|::)[A-Za-z_$][\w$!
              r"|[A-Za-z_][\w.]*\[|[a-z_]{2,12}=(?!=)")
 
 # A bare value ends at blanks, quotes, CJK, and at brackets and commas that close or list; behind a `=` without blanks
-# shell operators end it, elsewhere they do so at the end of a word.
+# shell operators end it, elsewhere and in lines like those of `.env` they do so at the end of a word.
 BARE = (r"(?:[^\s\0\"'`;|&<>,)\]}\u3000-\u9fff\uac00-\ud7af]|\0+[=:]|,(?![\s\0]|\Z|[\"']?[\w.-]{1,40}[\"']?[=:])"
         r"|[)\]}](?![\s\0\"'`,;.:)\]}|&<>]|\Z)|\[(?=\])%s){1,%d}")
 LOOSE = r"|[;|&](?![\s\0;|&\"'`]|\Z|[\w.-]{1,40}[=:])"
@@ -641,7 +641,8 @@ LOGIN = (r"[^\s:/@\"'<>\0]{0,200}:(?:([^\s/\"'<>\0]{1,300})@(?=[\w\[.$-])"
 COOKIES = r"(?:(?<![\w-])(?:set-)?cookie[\"']?[:=][ ]?|(?: -b| --cookie)[ =])[\"']?([^\n\"']{1,4000})"
 COOKIE = r"(?<![\w.-])(?!_g|path|expires|domain|theme|lang)[\w.-]{1,64}=([^;\s\"']{8,2000})"
 KEY_BLOCK = (r"(?:-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|Private-Lines: \d+)[\s\0\"'+>|#*,]*"
-             r"(?:[\w-]{3,20}: .{1,80}[\s\0]+){0,9}([\w+/=]{16,}(?:[\s\0\"'+>|#*,]+[\w+/=]{4,}(?!\w|-\w))*)")
+             r"(?:[\w-]{3,20}: .{1,80}[\s\0]+){0,9}"
+             r"([A-Za-z0-9+/=]{16,}(?:[\s\0\"'+>|#*,]+[A-Za-z0-9+/=]{4,}(?!\w|-\w))*)")
 TABLE = r"(?:\A|\n)([^\n]{0,400}\|[^\n]{0,400})\n[ \t]*\|?[ ]*:?-{2,}[-:| \t]*((?:\n[^\n]*\|[^\n]*){1,200})"
 MAX_VALUE = 4000
 REPEATED = 8  # characters that a value needs to be struck elsewhere too
@@ -708,8 +709,8 @@ def inside_word(head: str, before: str) -> bool:
     if before[-1:] in ("+", "/") and len(before) == 22 and not before.strip(BASE64):
         return True
     # Behind dashes alone a head may start, and one with a line below it behind any dash.
-    glued = regex(r".*\w\Z" if "_" in head else r".*\w-*\Z").match(before)
-    glued = None if regex(r"%[0-9A-F]{2}").match(before[-3:]) else glued
+    behind_word = regex(r".*\w\Z" if "_" in head else r".*\w-*\Z").match(before)
+    glued = behind_word and not regex(r"%[0-9A-F]{2}").match(before[-3:])
     return bool(glued) and (len(head) < GLUED_LENGTH or head.startswith(WORD_ENDINGS))
 
 
