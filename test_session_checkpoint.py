@@ -718,6 +718,11 @@ class RedactionTests(Case):
         texts = [f"tried {value} by hand", f"DB_PASSWORD={value}", "nothing here"]
         self.assertEqual(sc.redact_all(texts), ([f"tried {M} by hand", f"DB_PASSWORD={M}", "nothing here"], 2))
 
+    def test_a_token_is_no_part_of_the_name_behind_it(self) -> None:
+        once = sc.redact("sk-" + "a1B2c3D4" * 4 + "--password docker")
+        self.assertEqual(once, (f"{M}--password {M}", 2))
+        self.assertEqual(sc.redact(once[0]), (once[0], 0))
+
     def test_an_ordinary_word_or_short_value_is_struck_only_in_its_place(self) -> None:
         for value in ("postgres", "pg1"):
             with self.subTest(value):
@@ -4991,6 +4996,11 @@ class RedactionFunnelTests(StoreCase):
             with self.subTest(list(arguments)):
                 run = self.run_program("save", json.dumps(arguments))
                 self.assert_nowhere(run.out, run.err)
+
+    def test_values_of_one_beginning_are_told_apart(self) -> None:
+        long, short = (f"Kq7-shared-{end}" for end in ("x81mPw0ZtR", "x81"))
+        texts, count = sc.redact_all([f"TOKEN={long}", f"PASSWORD={short}", f"{long}, {short}, {long[:-1]}"])
+        self.assertEqual((texts[2], count), (f"«redacted», «redacted», «redacted»{long[len(short):-1]}", 5))
 
     def test_a_value_caught_once_is_struck_wherever_it_stands(self) -> None:
         answer = self.save(

@@ -825,8 +825,9 @@ def secret(flat: str, value: Value, name: str, need: int) -> Span | None:
 def named(flat: str, low: str, found: list[Span]) -> Iterator[Span]:
     """Values that stand behind the name of a secret. What is `found` already holds no names."""
     done = 0
-    for word in name_pattern().finditer(struck(low, found, "\0")):
-        before = flat[max(0, word.start() - 64) : word.start()]
+    unstruck = struck(low, found, "\0")
+    for word in name_pattern().finditer(unstruck):
+        before = unstruck[max(0, word.start() - 64) : word.start()]
         start = word.start() - len(before) + len(before.rstrip(NAME_CHARS))
         if word.start() >= done and not flat.endswith("://", 0, start):
             span = value_behind(flat, low, start, word.end())
@@ -975,8 +976,8 @@ def spans_of(text: str) -> list[Span]:
     low = flat.lower()
     found = merged(text, [*key_blocks(flat), *tokens(flat), *urls(flat), *cookies(flat, low), *placed(flat, low)])
     # An array of arguments reads like a command.
-    command = regex(r"(?<=[\w=-])[\"'],[ ]?[\"'](?=[\w-])").sub(lambda gap: " ".ljust(len(gap[0]), "\0"), flat)
-    found = merged(text, [*found, *(placed(command, command.lower()) if command != flat else ())])
+    array = regex(r"(?<=[\w=-])[\"'],[ ]?[\"'](?=[\w-])").sub(lambda gap: " ".ljust(len(gap[0]), "\0"), flat)
+    found = merged(text, [*found, *(placed(array, array.lower()) if array != flat else ())])
     return merged(text, [*found, *named(flat, low, found), *columns(flat)])
 
 
@@ -999,22 +1000,21 @@ def spans_or_all(text: str) -> list[Span]:
         return [(0, len(text))]
 
 
-def caught(texts: list[str], found: list[list[Span]]) -> dict[str, list[str]]:
-    """The values to strike wherever they stand, longest first, by their first characters."""
-    values: dict[str, list[str]] = {}
-    distinct = {text[start:end] for text, spans in zip(texts, found, strict=True) for start, end in spans}
-    for value in sorted(distinct, key=len, reverse=True):
+def caught(texts: list[str], found: list[list[Span]]) -> dict[str, dict[int, set[str]]]:
+    """The values to strike wherever they stand, by their first characters and their lengths."""
+    values: dict[str, dict[int, set[str]]] = {}
+    for value in {text[start:end] for text, spans in zip(texts, found, strict=True) for start, end in spans}:
         # A word of its own would be struck in prose too.
         if len(value) >= REPEATED and not (value.isalpha() and (value.islower() or value.istitle())):
-            values.setdefault(value[:REPEATED], []).append(value)
+            values.setdefault(value[:REPEATED], {}).setdefault(len(value), set()).add(value)
     return values
 
 
-def repeats(text: str, values: dict[str, list[str]]) -> Iterator[Span]:
+def repeats(text: str, values: dict[str, dict[int, set[str]]]) -> Iterator[Span]:
     for at in range(len(text) - REPEATED + 1) if values else ():
-        for value in values.get(text[at : at + REPEATED], ()):
-            if text.startswith(value, at):
-                yield at, at + len(value)
+        for length, alike in values.get(text[at : at + REPEATED], {}).items():
+            if text[at : at + length] in alike:
+                yield at, at + length
 
 
 def redact_all(texts: list[str]) -> tuple[list[str], int]:
