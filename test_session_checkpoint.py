@@ -2259,6 +2259,37 @@ class DriftTests(Case):
         self.do("commit")
         self.assertEqual(self.load()["drift"]["changedSince"], ["b"])
 
+    def submodule(self) -> str:
+        """A committed submodule `sub`; its path."""
+        other = os.path.join(self.base, "other")
+        self.git("init", "-q", other)
+        for text in ("1", "2"):
+            with open(os.path.join(other, "f"), "w", encoding="utf-8") as file:
+                file.write(text)
+            self.git("add", "f", cwd=other)
+            self.git("commit", "-q", "-m", text, cwd=other)
+        self.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", other, "sub")
+        self.do("commit")
+        return self.path("sub")
+
+    def test_a_submodule_that_moved_is_changed_be_it_dirty(self) -> None:
+        sub = self.submodule()
+        self.save()
+        self.git("checkout", "-q", "HEAD~", cwd=sub)
+        self.assertEqual(self.load()["drift"]["changedSince"], ["sub"])
+        self.write("sub/new", "x")
+        for step in ("git add sub", "commit"):
+            self.do(step)
+            drift = self.load()["drift"]
+            self.assertEqual((drift["changedSince"], drift.get("deleted")), (["sub"], None))
+
+    def test_a_submodule_that_was_dirty_and_is_gone_is_deleted(self) -> None:
+        self.submodule()
+        self.write("sub/new", "x")
+        self.save()
+        self.git("rm", "-q", "-f", "sub")
+        self.assertIn("sub", self.load()["drift"]["deleted"])
+
     def test_a_conflict_about_a_name_that_nobody_has(self) -> None:
         self.do("git checkout -q -b o; git mv a x; commit; git checkout -q main; git mv a y; commit")
         self.save()
@@ -2424,8 +2455,8 @@ class DriftTests(Case):
         )
         self.assertEqual([file["path"] for file in self.stored()["modifiedFiles"]], [f"{n:03d}" for n in range(100)])
         time_told = (
-            "5 changed file(s) did not fit the checkpoint; whether they changed since is judged by their time "
-            "stamps."
+            "5 changed file(s) did not fit the checkpoint; those that differ from HEAD now are judged by their time "
+            "stamps, the others are not seen."
         )
         self.write("000", "changed: recorded, so told by its hash")
         future, past = "2099-01-01T00:00:00.000Z", "2020-01-01T00:00:00.000Z"
@@ -2838,7 +2869,7 @@ class KilledSaveTests(StoreCase):
                 found = sc.look_up(self.root, "s1")
                 assert found
                 done = call in ("fsync .claude-checkpoints", "unlink temporary", "unlink second", "unlink .lock")
-                self.assertEqual((found.record["goal"]["primary"], found.warnings), ("new" if done else "old", []))
+                self.assertEqual((found.checkpoint["goal"]["primary"], found.warnings), ("new" if done else "old", []))
                 self.assertIn(self.goal(".prev"), ("older", "old"))
                 self.save("next", mode="merge")
                 self.assertEqual((self.goal(), self.goal(".prev")), ("next", "new" if done else "old"))
@@ -3542,6 +3573,20 @@ class IgnoredTests(Case):
         self.assertEqual(self.save()["warnings"], [self.WARNING.format(".claude-checkpoints")])
         self.git("rm", "-q", "-r", "--cached", ".claude-checkpoints")
         self.assertEqual(self.save()["warnings"], [])
+
+    def test_a_git_that_can_not_tell_costs_no_other_fact(self) -> None:
+        self.repository()
+        self.environ["CHECKPOINT_SESSION_IDS"] = "legacy"
+        real = shutil.which("git", path=self.environ["PATH"])
+        folder = os.path.join(self.base, "bin")
+        os.mkdir(folder)
+        with open(os.path.join(folder, "git"), "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\ncase "$*" in *check-ignore*) echo boom >&2; exit 128;; esac; exec {real} "$@"\n')
+        os.chmod(os.path.join(folder, "git"), 0o755)
+        self.environ["PATH"] = folder + os.pathsep + self.environ["PATH"]
+        said = "Whether git ignores the checkpoint is not known: git says: boom."
+        self.assertEqual(self.save(session=None)["warnings"], [said])
+        self.assertEqual(self.stored("legacy")["git"]["branch"], "main")
 
     def test_the_shared_file_is_warned_of_until_it_is_ignored(self) -> None:
         self.repository()
@@ -4666,6 +4711,21 @@ class OverflowTests(StoreCase):
         for field, number in (("goal", 1), ("tasks", 1), ("summary", 1), ("recentCommands", 2), ("modifiedFiles", 2)):
             self.assertIn(f"{field}: {number} text(s) were cut at their limit.", answer["warnings"])
 
+    def test_a_noted_file_without_room_that_is_gone_keeps_no_hash(self) -> None:
+        self.environ["PATH"] = os.environ["PATH"]
+        self.repository()
+        self.write("zz", "z")
+        self.commit()
+        self.write("zz", "dirty")
+        self.save("g", modifiedFiles=[{"path": "zz", "note": "n"}])
+        for number in range(110):
+            self.write(f"{number:03d}", "x")
+        os.unlink(self.path("zz"))
+        self.save("g", mode="merge")
+        (file,) = (file for file in self.stored()["modifiedFiles"] if file["path"] == "zz")
+        self.assertEqual(file, {"path": "zz", "status": "D", "source": "git", "note": "n"})
+        self.assertEqual(self.load()["drift"]["changedSince"], [])
+
     def test_named_files_outlast_noted_ones_that_are_carried_over(self) -> None:
         noted = [{"path": f"old {number}", "note": "n"} for number in range(60)]
         named = [{"path": f"named {number}"} for number in range(60)]
@@ -5465,6 +5525,12 @@ class LoadingTests(Case):
         unknown = "No facts from git: git is not on PATH; whether a checkpoint came with the repository is not known."
         self.assertEqual((without_git["total"], without_git["warnings"]), (3, [unknown]))
 
+    def test_a_repository_of_ones_own_among_the_checkpoints_is_nobody_elses(self) -> None:
+        self.repository()
+        self.save()
+        self.git("init", "-q", cwd=self.path(".claude-checkpoints"))
+        self.assertEqual((self.load()["warnings"], self.list()["warnings"]), ([], []))
+
     def test_loading_and_listing_write_nothing(self) -> None:
         def state() -> dict[str, tuple[int, bytes]]:
             files = [os.path.join(folder, name) for folder, _, names in os.walk(self.root) for name in names]
@@ -5512,10 +5578,7 @@ class LoadingTests(Case):
         head = "0123456789" * 4
         git = {"branch": "main", "head": head, "dirty": False}
         put(self, "s1.json", checkpoint_file(git=git, meta={"filesOmitted": 7}))
-        omitted = (
-            "7 changed file(s) did not fit the checkpoint; whether they changed since is judged by their time "
-            "stamps."
-        )
+        omitted = "7 changed file(s) did not fit the checkpoint and were not compared."
         gone = "There is no git repository here any more; only the recorded files were compared."
         self.assertEqual(self.load()["warnings"], [gone, omitted])
         self.repository(a__txt="alpha\n")
@@ -7063,6 +7126,33 @@ class CallTests(Case):
         self.assertEqual(client.receive()["id"], "kept")
         self.assertEqual(client.others, [])
 
+    def test_a_recursion_is_the_callers_fault(self) -> None:
+        with self.assertRaisesRegex(sc.ToolError, "^The arguments are nested too deep.$"):
+            sc.blaming_the_machine(mock.Mock(side_effect=RecursionError))
+
+    def test_nothing_is_kept_of_cancellations_without_a_call(self) -> None:
+        server = sc.Server(lambda data: None, {}, self.root)
+        for identity in (*range(100), None, "x", [], 1.5):
+            server.take_in({"method": "notifications/cancelled", "params": {"requestId": identity}})
+        self.assertEqual(server.cancelled, {})
+
+    def test_arguments_that_are_nested_too_deep_are_the_callers_fault(self) -> None:
+        client = Client(self)
+        client.open()
+        found = set()
+        for depth in (200, *range(960, 1_000)):
+            call = f'{{"jsonrpc":"2.0","id":{depth},"method":"tools/call","params":{{"name":"{TOOL_NAMES[0]}",'
+            call += '"arguments":{"goal":"g","tasks":[{"description":"a","status":'
+            call += "[" * depth + "]" * depth + "}]}}}"
+            client.send_raw(call.encode() + b"\n")
+            answer = client.receive()
+            if "result" in answer and answer["result"]["isError"]:
+                found.add(answer["result"]["content"][0]["text"])
+            else:
+                self.assertIn(answer.get("error", {}).get("code"), (None, -32700))
+        self.assertLessEqual(found, {"The arguments are nested too deep."})  # which depth that is differs
+        self.assertEqual(ended(client), (0, ""))
+
     def test_a_cancelled_id_may_come_again(self) -> None:
         client = Client(self)
         client.open(capabilities={"roots": {}})
@@ -7434,6 +7524,20 @@ class HookTests(LaunchedCase):
         self.assertIn(out.count(b"\n"), (0, 1))
         return str(out.decode("ascii"))
 
+    def test_whatever_happens_a_hook_ends_with_0(self) -> None:
+        no_thread = RuntimeError("can't start new thread")
+        for thread, read in ((no_thread, b"{}"), (None, KeyboardInterrupt), (None, OSError)):
+            stdin = mock.Mock()
+            stdin.buffer.read = mock.Mock(side_effect=read if isinstance(read, type) else [read])
+            with (
+                mock.patch("_thread.start_new_thread", side_effect=thread),
+                mock.patch.object(sys, "stdin", stdin),
+                mock.patch.object(os, "_exit", side_effect=SystemExit) as left,
+                self.assertRaises(SystemExit),
+            ):
+                sc.main(["hook-nudge"])
+            left.assert_called_once_with(0)
+
     def guard(self, given: Any, **options: Any) -> str:
         return self.finish(self.start("hook-guard", given=given, **options))
 
@@ -7651,6 +7755,8 @@ class CommandLineTests(LaunchedCase):
             (["--frobnicate"], 'unknown command "--frobnicate"'),
             ([""], 'unknown command ""'),
             (["hook"], 'unknown command "hook"'),
+            (["frobnicate", "--help"], 'unknown command "frobnicate --help"'),
+            (["--version", "2"], 'unknown command "--version 2"'),
             (["load", "--frobnicate"], 'load: unknown option "--frobnicate"'),
             (["load", "--limit", "3"], 'load: unknown option "--limit"'),
             (["list", "--latest"], 'list: unknown option "--latest"'),
@@ -7706,6 +7812,26 @@ class CommandLineTests(LaunchedCase):
                 )
                 self.assertIn(f"## Goal\n{goal}", again.stdout, command + again.stderr)
         self.assertIn("load SELECTOR --project-root", printed(self.run_program("load", "--project-root", odd).out))
+
+    @unittest.skipIf(WINDOWS, "no folder can go there while somebody is in it")
+    def test_a_save_from_a_folder_that_is_gone(self) -> None:
+        gone = self.path("gone")
+        os.mkdir(gone)
+        words = ["save", "--session", "s1", "--project-root", self.root, '{"goal": "g"}']
+        done = subprocess.run(
+            ["sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh", *PYTHON, MODULE, *words],
+            cwd=gone, env=self.environ, capture_output=True, text=True,
+        )  # fmt: skip
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn(f"load s1 --project-root {self.root}", done.stdout)
+
+    def test_the_newest_that_is_damaged_is_told_of(self) -> None:
+        self.save("older", session="s1")
+        self.write(".claude-checkpoints/s2.json", "{x")
+        status, out, err = self.in_process("load", "--latest")
+        self.assertEqual(status, 0)
+        self.assertIn("## Goal\nolder", out)
+        self.assertIn("passed over what can't be read, be it newer: s2; list says why.", err)
 
     def test_a_person_is_told_what_a_shell_takes(self) -> None:
         self.environ["CLAUDE_CODE_SESSION_ID"] = "own"

@@ -175,10 +175,15 @@ OPEN_SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | geta
 def beginning_of(path: str) -> bytes:
     """The first 64 KiB of a file; nothing where it can't be read, or is a link or a FIFO."""
     try:
-        with open(os.open(to_system(path), os.O_RDONLY | OPEN_SAFELY), "rb", buffering=0) as file:
-            return file.read(1 << 16) or b""
+        file = os.open(to_system(path), os.O_RDONLY | OPEN_SAFELY)
     except OSError:
         return b""
+    try:
+        return os.read(file, 1 << 16)
+    except OSError:
+        return b""
+    finally:
+        os.close(file)
 
 
 def exists(path: str) -> bool:
@@ -192,6 +197,15 @@ def real_path(path: str) -> str:
 
 def setting(environ: Mapping[str, str], name: str) -> str | None:
     return from_system(environ.get(name, "")) or None
+
+
+def find_program(name: str, environ: Mapping[str, str]) -> str | None:
+    """The absolute path of a program; the working directory is never searched, even where PATH names it."""
+    for folder in environ.get("PATH", os.defpath).split(os.pathsep):
+        path = os.path.join(folder, f"{name}.exe" if os.name == "nt" else name)
+        if os.path.isabs(folder) and os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None
 
 
 def current_folder() -> str | None:
@@ -231,11 +245,11 @@ def shell_word(word: str) -> str:
     return f'"{word}"' if os.name == "nt" else shlex.quote(word)
 
 
-def shell_words(words: list[str]) -> str:
-    """A list of words as one command."""
+def as_command(arguments: list[str]) -> str:
+    """Arguments as one command of a shell."""
     import shlex
 
-    return shlex.join(words)
+    return shlex.join(arguments)
 
 
 def first_few(names: list[str], most: int) -> str:
@@ -528,6 +542,8 @@ PLACES = (
     Place(("sonar.login",), r"sonar\.login=", 1, "mvn -Dsonar.login={x40}"),
     Place(("authorization",), r"authorization[\0\"'`]{0,4}[:=,][ \0\"'`]{0,5}(?:basic[ ](?=[\w+/=]{8})"
           r"|[a-z][\w-]{1,20}[ ](?=(?!\S{0,40}[=,(])[\w+/.~-]{16}))", 0, "Authorization: SSWS {x20}"),
+    Place(("authorization",), r"authorization[\0\"'`]{0,4}[:=,][ \0\"'`]{0,5}bearer[ ]", 1,
+          "Authorization: Bearer {x9}7"),
     Place(("bearer",), r"(?<!\w)bearer[ ]", 3, "Bearer {x40}"),
     Place(("response=",), r"digest [^\n]{0,300}?response=", 1, 'Digest username="a", response="{h32}"'),
     Place(("identified",), r"identified (?:with \w{1,40} )?by (?:password )?(?=[\"'])", 0, "identified by '{x10}'"),
@@ -639,7 +655,7 @@ OPENING = (r"(?:(?:(?:new[ ])?[\w.:\[\]]{0,30}(?:from|hex|decode|Str|bytes?|Some
 LOGIN = (r"[^\s:/@\"'<>\0]{0,200}:(?:([^\s/\"'<>\0]{1,300})@(?=[\w\[.$-])"
          r"|(?!\d{1,5}[/?#])([^\s@\"'<>\0]{1,300})@(?=[\w.-]{1,80}[:/.]))")
 COOKIES = r"(?:(?<![\w-])(?:set-)?cookie[\"']?[:=][ ]?|(?: -b| --cookie)[ =])[\"']?([^\n\"']{1,4000})"
-COOKIE = r"(?<![\w.-])(?!_g|path|expires|domain|theme|lang)[\w.-]{1,64}=([^;\s\"']{8,2000})"
+COOKIE = r"(?<![\w.-])(?!_g|path|expires|domain|theme|lang)[\w.-]{1,64}=([^;\s\"']{6,2000})"
 KEY_BLOCK = (r"(?:-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|Private-Lines: \d+)[\s\0\"'+>|#*,]*"
              r"(?:[\w-]{3,20}: .{1,80}[\s\0]+){0,9}"
              r"([A-Za-z0-9+/=]{16,}(?:[\s\0\"'+>|#*,]+[A-Za-z0-9+/=]{4,}(?!\w|-\w))*)")
@@ -915,7 +931,7 @@ def unclear(flat: str, start: int, name: str, value: Value, end: int) -> bool:
         no_variable = regex(r"(?=\D*\d)\w*[!@#%^~-][\w!@#%^~-]*\Z").match(flat, value.start, value.end)
         return (not name.isupper() and not no_variable) or name == "PASS"
     behind = flat[value.end : value.end + 1]
-    if "-" in name.strip("-"):  # a header
+    if "-" in name.strip("-") or name == "Authorization":  # a header
         return behind not in ("", "\n", "'", '"')
     # A line of YAML, which is none of a literal in code.
     line = regex(r"(?:\A|[^\s,({\[][ \t]*\n)[ -]*\Z").search(flat, max(0, start - 40), start)
@@ -1034,7 +1050,7 @@ def redact(text: str) -> tuple[str, int]:
 # ── 5. Schemas ───────────────────────────────────────────────────────────────────────────────────────────────────────
 # JSON Schema is the table: clients are served it, input is checked and mended by it, files are checked by it.
 # To add a field: a row in SAVE_INPUT and one in CHECKPOINT, its rule in MERGE_RULES, its place in `new_record` and in
-# `brief_sections`.
+# `brief_sections`; a list: also its row in DROP_ORDER and its place in `finish_content` and `fitted`.
 
 
 def string(limit: int = 0, description: str = "", least: int = 1) -> JSON:
@@ -1294,16 +1310,6 @@ MENDED = {
 TRUNCATING = ("first", "newest", "cut", "dropped", "omitted", "stripped", "halved")  # what loses something
 
 
-def mending_warnings(mending: Mending) -> Iterator[str]:
-    """What was done to the fields of a save, what was lost first."""
-    for (field, kind), n in sorted(mending.items(), key=lambda mended: mended[0][1] not in TRUNCATING):
-        schema = SAVE_FIELDS.get(field, {})
-        items = schema.get("items", {})
-        names = {"main": items.get("required", ["text"])[0], "members": ", ".join(items.get("properties", ()))}
-        least = {"tasks": "finished ones", "nextSteps": "the last"}.get(field, "the oldest")
-        yield f"{field}: {MENDED[kind].format(n=n, most=schema.get('maxItems'), least=least, **names)}."
-
-
 def mend(arguments: JSON, mending: Mending) -> JSON:
     """A save's arguments in the shape that SAVE_INPUT asks for; what can't be mended is left for `first_problem`."""
     mended = {}
@@ -1395,7 +1401,7 @@ def mend_member(name: str, value: Any, note: Note) -> Any:
         return mend_status(value, note)
     if name == "exitCode":
         return mend_exit_code(value, note)
-    text = mend_text(value, note, shell_words if name == "command" else "\n".join)
+    text = mend_text(value, note, as_command if name == "command" else "\n".join)
     return text if isinstance(text, str) else None
 
 
@@ -1522,21 +1528,30 @@ def git_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def find_git(environ: Mapping[str, str]) -> str:
-    """The absolute path of git; the working directory is never searched, even where PATH names it."""
-    name = "git.exe" if os.name == "nt" else "git"
-    for folder in environ.get("PATH", os.defpath).split(os.pathsep):
-        path = os.path.join(folder, name)
-        if os.path.isabs(folder) and os.path.isfile(path) and os.access(path, os.X_OK):
-            return path
+    if path := find_program("git", environ):
+        return path
     raise GitFailure("git is not on PATH")
+
+
+def start_git(git: Git, program: str, command: list[str]) -> Any:
+    import subprocess
+
+    return subprocess.Popen(
+        [program, *GIT_OPTIONS, *command],
+        cwd=to_system(git.root),
+        env=git_environment(git.environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,  # so that git can be killed with all that it started
+    )
 
 
 def run_git(git: Git, *commands: list[str]) -> list[GitOutput]:
     """Runs git commands at the same time; what they answered, in their order. Raises GitFailure if git can't run."""
-    import subprocess
     import threading
 
-    program, environment = find_git(git.environ), git_environment(git.environ)
+    program = find_git(git.environ)
     started: list[Any] = []
     readers: list[Any] = []
     outputs: dict[Any, GitOutput] = {}
@@ -1548,15 +1563,7 @@ def run_git(git: Git, *commands: list[str]) -> list[GitOutput]:
 
     try:
         for command in commands:
-            process = subprocess.Popen(
-                [program, *GIT_OPTIONS, *command],
-                cwd=to_system(git.root),
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,  # so that git can be killed with all that it started
-            )
+            process = start_git(git, program, command)
             started.append(process)
             running_git.add(process)
             reader = threading.Thread(target=read, args=(process,), daemon=True)
@@ -1758,17 +1765,18 @@ class Drift(Record):
     certain: bool  # whether all files could be compared, and the checkpoint comes from this machine
 
 
-def recorded_change(entry: JSON, look: Callable[[str, str], JSON | None]) -> str | None:
+def recorded_change(file: JSON, look: Callable[[str, str], JSON | None]) -> str | None:
     """What became of a recorded file: "changed", "deleted", "new", UNCOMPARED, or None where nothing did."""
-    told = ("hash",) if entry.get("hash") else ("size", "mtimeMs")
-    then = {name: entry[name] for name in told if entry.get(name) is not None}
+    told = ("hash",) if file.get("hash") else ("size", "mtimeMs")
+    then = {name: file[name] for name in told if file.get(name) is not None}
     algorithm = ALGORITHM_OF_LENGTH.get(len(then.get("hash", "0" * 40)))
     if algorithm is None:
         return UNCOMPARED
-    now = look(entry["path"], algorithm)
-    absent_then = not then and entry.get("status") == "D"
-    if now is None:
-        return "deleted" if then or entry["path"].endswith("/") else None
+    now = look(file["path"], algorithm)
+    absent_then = not then and file.get("status") == "D"
+    if now is None:  # what git reported, neither deleted nor in conflict, was there, be it without a hash
+        was_seen = file.get("source") == "git" and file.get("status") not in ("D", "U")
+        return "deleted" if then or was_seen or file["path"].endswith("/") else None
     if absent_then:
         return "new" if now else None  # a directory has the name now
     if "unreadable" in now or (not then and not now):
@@ -1796,8 +1804,10 @@ def unrecorded_change(
         return None if is_gone else "new"
     if entry and entry.code != "D" and not entry.unsure and not commit:
         return "changed"
-    # What git has no more may be there all the same; a directory that took its name is no file.
-    return difference({"hash": before}, look(path, ALGORITHM_OF_LENGTH[len(before)]) or None)
+    # What git has no more may be there all the same; a directory that took its name is no file, but a submodule's is.
+    now = look(path, ALGORITHM_OF_LENGTH[len(before)])
+    is_submodule = now == {} and entry is not None and entry.code != "D"
+    return "changed" if is_submodule else difference({"hash": before}, now or None)
 
 
 def changed_files(
@@ -1810,11 +1820,11 @@ def changed_files(
     """path -> "changed", "deleted", "new" or UNCOMPARED, for every file that is not known to be as it was.
 
     files: modifiedFiles of the checkpoint. is_later: whether an unrecorded file changed after the checkpoint at all."""
-    recorded = {entry["path"]: entry for entry in files}
-    for entry in files:
-        if entry.get("from"):  # a rename took its origin away
-            recorded.setdefault(entry["from"], {"path": entry["from"], "status": "D"})
-    changes = {path: recorded_change(entry, look) for path, entry in recorded.items()}
+    recorded = {file["path"]: file for file in files}
+    for file in files:
+        if file.get("from"):  # a rename took its origin away
+            recorded.setdefault(file["from"], {"path": file["from"], "status": "D"})
+    changes = {path: recorded_change(file, look) for path, file in recorded.items()}
     for path in (entries.keys() | committed.keys()) - recorded.keys():
         change = unrecorded_change(path, entries.get(path), committed.get(path), look)
         changes[path] = change if change and is_later(path) else None
@@ -2160,7 +2170,7 @@ class Found(Record):
     """A checkpoint as it was found."""
 
     selector: str
-    record: JSON
+    checkpoint: JSON
     path: str  # of the file that was read
     from_backup: bool
     warnings: list[str]
@@ -2306,14 +2316,14 @@ def command_line(command: JSON, size: int) -> str:
     return f"- {mark}{code(command['command'], size)}{note}"
 
 
-def spans(codes: list[str], limit: int) -> str:
+def code_spans(codes: list[str], limit: int) -> str:
     """Code spans in a sentence."""
     more = f" … and {len(codes) - limit} more" if len(codes) > limit else ""
     return ", ".join(codes[:limit]) + more
 
 
-def drift_lines(record: JSON, drift: Drift, items: int, size: int) -> Iterator[str]:
-    saved = record.get("git") or {}
+def drift_lines(checkpoint: JSON, drift: Drift, items: int, size: int) -> Iterator[str]:
+    saved = checkpoint.get("git") or {}
     if drift.branch_changed:
         yield f"- Branch changed: now {'on ' + code(drift.branch, size) if drift.branch else 'on a detached HEAD'}"
     if drift.commits:
@@ -2324,35 +2334,36 @@ def drift_lines(record: JSON, drift: Drift, items: int, size: int) -> Iterator[s
     changed = [code(path, size) + CHANGE_MARKS[how] for path, how in drift.changes.items() if how != UNCOMPARED]
     uncompared = [code(path, size) for path, how in drift.changes.items() if how == UNCOMPARED]
     if changed:
-        yield f"- ⚠ Changed after the checkpoint, re-read before editing: {spans(changed, items)}"
+        yield f"- ⚠ Changed after the checkpoint, re-read before editing: {code_spans(changed, items)}"
     if uncompared:
-        yield f"- Could not be compared (no readable file): {spans(uncompared, items)}"
-    files = len(record.get("modifiedFiles") or [])
-    if files and not saved.get("head"):
+        yield f"- Could not be compared (no readable file): {code_spans(uncompared, items)}"
+    files = len(checkpoint.get("modifiedFiles") or [])
+    if not saved.get("head") and (files or drift.branch):
         yield f"- No commit to compare with: only the {files} recorded file(s) were compared"
     if drift.certain and not drift.changes:
         yield "- No file has changed: what is recorded here can be trusted unread"
 
 
-def brief_sections(record: JSON, drift: Drift, items: int, size: int) -> Iterator[tuple[str, list[str]]]:
+def brief_sections(checkpoint: JSON, drift: Drift, items: int, size: int) -> Iterator[tuple[str, list[str]]]:
     """The sections of a brief as (heading, lines), in their order; empty ones too."""
-    goal, files, commands = record["goal"], record.get("modifiedFiles") or [], record.get("recentCommands") or []
+    goal, files = checkpoint["goal"], checkpoint.get("modifiedFiles") or []
+    commands, decisions = checkpoint.get("recentCommands") or [], checkpoint.get("decisions") or []
     yield "Goal", [prose(goal["primary"], size)]
     tasks = [f"- {TASK_MARKS[task['status']]} {inline(task['description'], size)}" for task in goal.get("tasks") or []]
     yield "Tasks", at_most(items, tasks)
-    yield "Where things stand", [prose(record.get("summary") or "", size)]
-    steps = [f"{number}. {inline(step, size)}" for number, step in enumerate(record.get("nextSteps") or [], 1)]
+    yield "Where things stand", [prose(checkpoint.get("summary") or "", size)]
+    steps = [f"{number}. {inline(step, size)}" for number, step in enumerate(checkpoint.get("nextSteps") or [], 1)]
     yield "Next steps", at_most(items, steps)
-    yield "Decisions & gotchas", at_most(items, [f"- {inline(line, size)}" for line in record.get("decisions") or []])
+    yield "Decisions & gotchas", at_most(items, [f"- {inline(line, size)}" for line in decisions])
     yield f"Files touched ({len(files)})", at_most(items, [file_line(file, size) for file in files])
     last = commands[-items:]
     yield f"Recent commands (last {len(last)}, oldest first)", [command_line(command, size) for command in last]
-    yield "Since this checkpoint", list(drift_lines(record, drift, items, size))
+    yield "Since this checkpoint", list(drift_lines(checkpoint, drift, items, size))
 
 
-def title(record: JSON, now: float) -> str:
-    name = inline((record.get("project") or {}).get("name") or "this project", 100)
-    saved = seconds_of(record["updatedAt"]) or 0.0
+def title(checkpoint: JSON, now: float) -> str:
+    name = inline((checkpoint.get("project") or {}).get("name") or "this project", 100)
+    saved = seconds_of(checkpoint["updatedAt"]) or 0.0
     stamp = iso_time(saved)[:19].replace("T", " ")
     return f"# Resuming: {name} (checkpoint saved {age(now - saved)}, {stamp} UTC)"
 
@@ -2365,11 +2376,11 @@ def place_line(saved: JSON) -> str:
     return f"{branch} @ {inline(saved['head'][:9], 9)}{' (uncommitted changes)' if saved.get('dirty') else ''}"
 
 
-def brief(record: JSON, drift: Drift, now: float, first: str, notes: list[str], size: tuple[int, int]) -> str:
+def brief(checkpoint: JSON, drift: Drift, now: float, first: str, notes: list[str], size: tuple[int, int]) -> str:
     """first: a line before the title, or nothing. notes: lines below it. size: one of BRIEF_SIZES."""
-    head = [first, title(record, now), place_line(record.get("git") or {}), *notes]
+    head = [first, title(checkpoint, now), place_line(checkpoint.get("git") or {}), *notes]
     blocks = ["\n".join(line for line in head if line)]
-    for heading, lines in brief_sections(record, drift, *size):
+    for heading, lines in brief_sections(checkpoint, drift, *size):
         if any(lines):
             blocks.append("\n".join([f"## {heading}", *lines]))
     return "\n\n".join(blocks)
@@ -2401,8 +2412,8 @@ def string_in(values: JSON, name: str) -> str | None:
 
 def load_command(selector: str, root: str, caller: Caller) -> str:
     """How a person at a shell loads a checkpoint again; its root is left out where the program finds it by itself."""
-    found = real_path(setting(caller.environ, "CHECKPOINT_PROJECT_ROOT") or caller.folder or "")
-    option = "" if found == root else f" --project-root {shell_word(root)}"
+    found = setting(caller.environ, "CHECKPOINT_PROJECT_ROOT") or caller.folder
+    option = "" if found and real_path(found) == root else f" --project-root {shell_word(root)}"
     return shown(f"{caller.program} load {selector}{option}")
 
 
@@ -2526,11 +2537,11 @@ def warning_lines(warnings: list[str]) -> list[str]:
     return [f"⚠ {one_line(warning)}" for warning in warnings]
 
 
-def fits(answer: JSON, text_bytes: int = TEXT_CHARACTERS) -> bool:
+def fits(answer: JSON) -> bool:
     """Whether an answer stays within the limits of its text and of the whole result, which has the text twice."""
     text = answer["text"]
     size = len(json_text(answer)) + len(json_text(text)) + 300  # the frame of a result, in either era
-    return len(text.encode("utf-8", "replace")) <= text_bytes and size <= RESULT_CHARACTERS
+    return len(text) <= TEXT_CHARACTERS and size <= RESULT_CHARACTERS
 
 
 # ── 12. Saving ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -2644,12 +2655,14 @@ def is_ignored(git: Git, state: GitState, selector: str) -> bool:
     if selector != SHARED and (not exists(folder) or b"*" in beginning_of(os.path.join(folder, ".gitignore")).split()):
         return True
     (answer,) = run_git(git, ["check-ignore", "-q", "--", file])
-    return answer.status != 1
+    if answer.status not in (0, 1):
+        raise failure_of(answer, git.root)
+    return answer.status == 0
 
 
 def state_at_save(call: Call) -> GitState:
     """Git's snapshot, and a warning where git will not ignore the checkpoint."""
-    git = Git(call.root, call.caller.environ)
+    git, state = Git(call.root, call.caller.environ), NO_GIT
     try:
         state = git_state(git)
         if not is_ignored(git, state, call.selector):
@@ -2658,10 +2671,10 @@ def state_at_save(call: Call) -> GitState:
                 f"The checkpoint is not git-ignored: add {IGNORED} to .gitignore; if it is committed already, run "
                 f"git rm -r --cached {committed} too."
             )
-        return state
     except GitFailure as error:
-        call.warnings.extend([f"No facts from git: {error}."] if str(error) else [])
-        return NO_GIT
+        trouble = "No facts from git" if state is NO_GIT else "Whether git ignores the checkpoint is not known"
+        call.warnings.extend([f"{trouble}: {error}."] if str(error) else [])
+    return state
 
 
 def fresh_files(call: Call, state: GitState) -> Facts:
@@ -2713,7 +2726,7 @@ def relative_path(path: str, root: str) -> str | None:
 
 
 def save_locked(folder: Folder, call: Call, facts: Facts) -> tuple[JSON, int]:
-    """The read, merge and write of a save, under the lock: the record and its size in bytes."""
+    """The read, merge and write of a save, under the lock: the checkpoint and its size in bytes."""
     selector = call.selector
     refuse_twin(folder, selector)
     for name in folder.names():  # what saves left that were killed
@@ -2728,7 +2741,8 @@ def save_locked(folder: Folder, call: Call, facts: Facts) -> tuple[JSON, int]:
     if current and resumed not in (None, current.get("resumedFrom")):
         call.warnings.append("resumedFrom: was ignored, since this session has a checkpoint of its own already.")
     if call.values["mode"] == "merge" and base is None:
-        cure = "" if call.source == "env" else " To update an earlier one, pass its session."
+        option = "--session" if call.caller.program else "session"
+        cure = "" if call.source == "env" else f" To update an earlier one, pass its {option}."
         call.warnings.append(f"There was no checkpoint to merge with: this one holds only what was given.{cure}")
     saved = new_record(call, facts, current, base)
     data = fitted(saved, call.mending)
@@ -2767,7 +2781,7 @@ def resumed_checkpoint(call: Call, selector: str) -> JSON | None:
     try:
         if found := look_up(call.root, selector):
             call.warnings.extend(f"resumedFrom: {warning}" for warning in found.warnings)
-            return dict(found.record)
+            return found.checkpoint
     except (Unreadable, ToolError) as error:
         trouble = str(error).removesuffix(".")
     except OSError as error:
@@ -2818,15 +2832,15 @@ def new_record(call: Call, facts: Facts, current: JSON | None, base: JSON | None
     new = call.values | {"modifiedFiles": facts.named}
     for command in new.get("recentCommands") or ():
         command["at"] = now
-    struck = redact_contents([new, old], call.mending)
+    secrets = redact_contents([new, old], call.mending)
     content = {field: rule(old.get(field), new.get(field)) for field, rule in MERGE_RULES.items()}
     carried = [] if call.values.get("modifiedFiles") == [] else old.get("modifiedFiles") or []
-    content["modifiedFiles"] = merged_files(facts, carried, call)
-    finish_content(content, facts.omitted, call.mending)
+    content["modifiedFiles"], omitted = merged_files(facts, carried, call)
+    finish_content(content, omitted, call.mending)
     if call.values["mode"] == "replace":
         warn_of_unfinished(current, content["tasks"], call)
     before = start.get("meta") or {}
-    redactions, truncated = min(before.get("redactions") or 0, MANY) + struck, bool(before.get("truncated"))
+    redactions, truncated = min(before.get("redactions") or 0, MANY) + secrets, bool(before.get("truncated"))
     return envelope(call, facts.state, current, base, start, now) | {
         "goal": renewed(start, "goal", {"primary": content["goal"], "tasks": content["tasks"]}),
         "summary": content["summary"] or "",
@@ -2872,8 +2886,10 @@ def envelope(call: Call, state: GitState, current: JSON | None, base: JSON | Non
     return told | unknown_members(start, CHECKPOINT)
 
 
-def merged_files(facts: Facts, carried: list[JSON], call: Call) -> list[JSON]:
-    """All files, those first that stay if there are too many: named, carried over with a note, git's, the others."""
+def merged_files(facts: Facts, carried: list[JSON], call: Call) -> tuple[list[JSON], int]:
+    """All files, those first that stay if there are too many: named, carried over with a note, git's, the others.
+
+    And how many of git's had no room from the start, without those that are carried over."""
     recorded = {file["path"]: file for file in carried}
     shape = CHECKPOINT["properties"]["modifiedFiles"]["items"]
     for file in (*facts.named, *facts.found):
@@ -2883,9 +2899,9 @@ def merged_files(facts: Facts, carried: list[JSON], call: Call) -> list[JSON]:
             file["note"] = before["note"]
     rest = [carried_file(file, facts.state, call) for file in recorded.values()]
     kept = [file for file in rest if file]
-    facts.omitted -= sum(file["path"] in facts.state.entries for file in kept)  # those had had no room
+    omitted = facts.omitted - sum(file["path"] in facts.state.entries for file in kept)
     noted = [file for file in kept if file.get("note")]
-    return [*facts.named, *noted, *facts.found, *(file for file in kept if not file.get("note"))]
+    return [*facts.named, *noted, *facts.found, *(file for file in kept if not file.get("note"))], omitted
 
 
 def carried_file(file: JSON, state: GitState, call: Call) -> JSON | None:
@@ -2894,28 +2910,28 @@ def carried_file(file: JSON, state: GitState, call: Call) -> JSON | None:
         call.mending["modifiedFiles", "outside"] += 1
         return None
     note = file.get("note")
+    kept = {name: value for name, value in file.items() if name not in ("hash", "size", "mtimeMs", "from")}
     if file["path"] in state.entries:  # git reports it, but without a note there was no room
-        return file | file_entry(file["path"], note, state, call.root) if note else None
+        return kept | file_entry(file["path"], note, state, call.root) if note else None
     held = held_content(call.root, file["path"], state.algorithm)
     if held is None and not note:
         return None
-    kept = {name: value for name, value in file.items() if name not in ("hash", "size", "mtimeMs", "from")}
     return kept | {"status": "D" if held is None else "M", "source": "agent"} | known_content(held)
 
 
-# Where a list or the file holds too much, the item with the smallest key goes first.
-DROP_ORDER: dict[str, Callable[[int, Any], Any]] = {
-    "tasks": lambda index, task: (task["status"] != "done", index),
-    "nextSteps": lambda index, step: -index,
-    "decisions": lambda index, line: index,
-    "modifiedFiles": lambda index, file: (bool(file.get("note")), -index),
-    "recentCommands": lambda index, command: index,
+# What goes first where a list or the file holds too much: in words, and as a key, the smallest of which goes first.
+DROP_ORDER: dict[str, tuple[str, Callable[[int, Any], Any]]] = {
+    "tasks": ("finished ones", lambda index, task: (task["status"] != "done", index)),
+    "nextSteps": ("the last", lambda index, step: -index),
+    "decisions": ("the oldest", lambda index, line: index),
+    "modifiedFiles": ("those without a note", lambda index, file: (bool(file.get("note")), -index)),
+    "recentCommands": ("the oldest", lambda index, command: index),
 }
 
 
 def drop(field: str, items: list[Any], count: int, mending: Mending) -> None:
     """Drops so many of a field's items, those first that matter least."""
-    least_first = sorted(range(len(items)), key=lambda index: DROP_ORDER[field](index, items[index]))
+    least_first = sorted(range(len(items)), key=lambda index: DROP_ORDER[field][1](index, items[index]))
     gone = set(least_first[:count])
     items[:] = [item for index, item in enumerate(items) if index not in gone]
     mending[field, "omitted" if field == "modifiedFiles" else "dropped"] += len(gone)
@@ -3010,6 +3026,16 @@ def all_texts(value: Any) -> Iterator[tuple[Any, Any]]:
             yield from all_texts(inner)
 
 
+def mending_warnings(mending: Mending) -> Iterator[str]:
+    """What was done to the fields of a save, what was lost first."""
+    for (field, kind), n in sorted(mending.items(), key=lambda mended: mended[0][1] not in TRUNCATING):
+        schema = SAVE_FIELDS.get(field, {})
+        items = schema.get("items", {})
+        names = {"main": items.get("required", ["text"])[0], "members": ", ".join(items.get("properties", ()))}
+        least = DROP_ORDER[field][0] if field in DROP_ORDER else ""
+        yield f"{field}: {MENDED[kind].format(n=n, most=schema.get('maxItems'), least=least, **names)}."
+
+
 def saved_answer(checkpoint: JSON, size: int, path: str, call: Call) -> JSON:
     counts = {
         "tasks": len(checkpoint["goal"]["tasks"]),
@@ -3043,17 +3069,19 @@ ONLY_RECORDED = "only the recorded files were compared"
 
 def drift_since(found: Found, root: str, environ: Mapping[str, str]) -> tuple[Drift, list[str]]:
     """How the project differs from a checkpoint; and warnings of what could not be compared, or can't be trusted."""
-    git, saved = Git(root, environ), found.record.get("git") or {}
-    head, omitted = saved.get("head"), (found.record.get("meta") or {}).get("filesOmitted")
+    git, saved = Git(root, environ), found.checkpoint.get("git") or {}
+    head, omitted = saved.get("head"), (found.checkpoint.get("meta") or {}).get("filesOmitted")
     state, commits = None, Commits(None, False, None)
-    tracked = exists(os.path.join(root, SESSIONS_FOLDER, ".git"))  # a submodule
+    is_submodule = found.selector != SHARED and exists(os.path.join(root, SESSIONS_FOLDER, ".git"))
+    file = SESSIONS_FOLDER if is_submodule else file_below_root(found.selector) + BACKUP * found.from_backup
+    tracked = False
     warnings: list[str] = []
     try:
-        state = git_state(git, renames=False, file=file_below_root(found.selector) + BACKUP * found.from_backup)
-        tracked |= state.tracked
+        state = git_state(git, renames=False, file=file)
+        tracked = state.tracked
         commits = commits_since(git, head, state) if head else commits
     except GitFailure as error:
-        tracked |= error.tracked
+        tracked = tracked or error.tracked
         if str(error):
             trouble = "The commits since the checkpoint could not be read" if state else "No facts from git"
             warnings.append(f"{trouble}: {error}; {ONLY_RECORDED}.")
@@ -3063,11 +3091,12 @@ def drift_since(found: Found, root: str, environ: Mapping[str, str]) -> tuple[Dr
     if head and not compares and not warnings:
         warnings.append(f"The saved commit can't be compared with the present one; {ONLY_RECORDED}.")
     if omitted:
-        how = "whether they changed since is judged by their time stamps"
-        warnings.append(f"{omitted} changed file(s) did not fit the checkpoint; {how}.")
-    since = seconds_of(found.record["updatedAt"]) or 0.0
+        judged = "; those that differ from HEAD now are judged by their time stamps, the others are not seen"
+        how = judged if compares else " and were not compared"
+        warnings.append(f"{omitted} changed file(s) did not fit the checkpoint{how}.")
+    since = seconds_of(found.checkpoint["updatedAt"]) or 0.0
     changes = changed_files(
-        found.record.get("modifiedFiles") or [],
+        found.checkpoint.get("modifiedFiles") or [],
         state.entries if state and compares else {},
         commits.changed or {},
         lambda path, algorithm: held_content(root, path, algorithm),
@@ -3117,12 +3146,12 @@ def drift_answer(drift: Drift) -> JSON:
     return answer
 
 
-def resumable(selectors: Iterable[str], environ: Mapping[str, str]) -> set[str]:
+def resumable(sessions: Iterable[str], environ: Mapping[str, str]) -> set[str]:
     """Those sessions whose conversation Claude Code still has. Only names are looked at."""
     home = setting(environ, "CLAUDE_CONFIG_DIR") or from_system(os.path.join(os.path.expanduser("~"), ".claude"))
     projects = to_system(os.path.join(home, "projects"))
     found: set[str] = set()
-    wanted = set(selectors) - {SHARED}
+    wanted = set(sessions) - {SHARED}
     try:
         folders = os.listdir(projects) if wanted else []
     except OSError:
@@ -3168,7 +3197,7 @@ def selectors_text(root: str) -> str:
 
 
 def loaded_answer(found: Found, call: Call) -> JSON:
-    checkpoint, now, environ = found.record, time.time(), call.caller.environ
+    checkpoint, now, environ = found.checkpoint, time.time(), call.caller.environ
     drift, warnings = drift_since(found, call.root, environ)
     warnings = bounded([*warnings, *found.warnings, *call.warnings])
     hint = resume_hint(found.selector, call)
@@ -3192,7 +3221,7 @@ def loaded_answer(found: Found, call: Call) -> JSON:
     for size in BRIEF_SIZES:
         cuts = [] if size == BRIEF_SIZES[0] else [f"Shortened to fit: {whole} has everything."]
         sized = {"text": brief(checkpoint, drift, now, first, [*notes, *cuts], size)} | answer
-        if fits(sized, BRIEF_BYTES):
+        if fits(sized) and len(sized["text"].encode("utf-8", "replace")) <= BRIEF_BYTES:
             break
     return sized
 
@@ -3226,33 +3255,31 @@ class Listing(Record):
     warnings: list[str]  # of the call, and about those chosen
 
 
-def glances(root: str) -> list[tuple[str, str, JSON | None]]:
-    """Every checkpoint as (stamp, selector, content), newest last, the stamp and the content unchecked.
+def glances(root: str) -> list[tuple[str, str]]:
+    """Every checkpoint as (stamp, selector), newest last, the stamp unchecked, empty where there is none.
 
     A project may have thousands, of which few are shown: only these are checked."""
     known = selectors(root)
-    found: list[tuple[str, str, JSON | None]] = []
+    found: list[tuple[str, str]] = []
     for shared in (False, True):
         group = [selector for selector in known if (selector == SHARED) == shared]
         if group and (folder := open_folder(checkpoint_folder(root, group[0]))):
             with folder:
-                found += [glance(folder, selector) for selector in group]
-    return sorted(found, key=by_stamp)
+                found += [(stamp_of(folder, selector), selector) for selector in group]
+    return sorted(found)
 
 
-def by_stamp(glance: tuple[str, str, JSON | None]) -> tuple[str, str]:
-    return glance[:2]
-
-
-def glance(folder: Folder, selector: str) -> tuple[str, str, JSON | None]:
-    try:
-        content = parse_checkpoint(read_file(folder, file_name(selector)))
-        goal, stamp = content.get("goal"), content.get("updatedAt")
-        if isinstance(stamp, str) and isinstance(goal, dict) and "primary" in goal:
-            return stamp, selector, content
-    except (Unreadable, OSError):
-        pass
-    return "~", selector, None  # after any stamp, so that it is looked at before its place is chosen
+def stamp_of(folder: Folder, selector: str) -> str:
+    """updatedAt of what seems to be a checkpoint, of its backup where it does not; empty if that does not either."""
+    for name in (file_name(selector), file_name(selector) + BACKUP):
+        try:
+            content = parse_checkpoint(read_file(folder, name))
+        except (Unreadable, OSError):
+            continue
+        goal, stamp = content.get("goal"), string_in(content, "updatedAt")
+        if stamp and isinstance(goal, dict) and "primary" in goal:
+            return stamp
+    return ""
 
 
 def listing(call: Call, limit: int) -> Listing:
@@ -3262,10 +3289,10 @@ def listing(call: Call, limit: int) -> Listing:
     readable: list[Listed] = []
     unreadable: list[Listed] = []
     while pending and not (limit and len(readable) == limit):
-        stamp, selector, content = pending.pop()
-        listed = listed_checkpoint(call, selector, content, now)
-        if listed.entry["updatedAt"] not in ("", stamp):  # it is the backup's
-            pending = sorted([*pending, (listed.entry["updatedAt"], selector, None)], key=by_stamp)
+        stamp, selector = pending.pop()
+        listed = listed_checkpoint(call, selector, now)
+        if listed.entry["updatedAt"] not in ("", stamp):  # it is the backup's, since the file turned out to be damaged
+            pending = sorted([*pending, (listed.entry["updatedAt"], selector)])
         else:
             (readable if listed.entry["updatedAt"] else unreadable).append(listed)
     chosen = (readable + unreadable)[: limit or None]
@@ -3277,26 +3304,22 @@ def listing(call: Call, limit: int) -> Listing:
     return Listing(chosen, total, bounded([*warnings, *tracking_warnings(call.root, call.caller.environ, names)]))
 
 
-def listed_checkpoint(call: Call, selector: str, content: JSON | None, now: float) -> Listed:
+def listed_checkpoint(call: Call, selector: str, now: float) -> Listed:
     entry: JSON = {"selector": selector, "goal": "(unreadable)", "updatedAt": "", "age": "", "branch": None}
     entry |= {"allTasksDone": False, "isCurrentSession": selector == call.selector, "fromBackup": False}
     try:
-        found = Found(selector, checked_checkpoint(content, selector), "", False, []) if content else None
-    except Unreadable:
-        found = None
-    try:
-        found = found or look_up(call.root, selector)
+        found = look_up(call.root, selector)
     except (Unreadable, OSError) as error:
         return Listed(entry, "", [f"{selector}: {error}."])
     if found is None:
         return Listed(entry, "", [f"{selector}: it is gone."])
-    record = found.record
-    tasks, branch = record["goal"].get("tasks") or [], (record.get("git") or {}).get("branch")
+    checkpoint = found.checkpoint
+    tasks, branch = checkpoint["goal"].get("tasks") or [], (checkpoint.get("git") or {}).get("branch")
     done = sum(task["status"] == "done" for task in tasks)
     entry |= {
-        "goal": cut(one_line(record["goal"]["primary"]), 500),
-        "updatedAt": record["updatedAt"],
-        "age": age(now - (seconds_of(record["updatedAt"]) or 0.0)),
+        "goal": cut(one_line(checkpoint["goal"]["primary"]), 500),
+        "updatedAt": checkpoint["updatedAt"],
+        "age": age(now - (seconds_of(checkpoint["updatedAt"]) or 0.0)),
         "branch": branch and cut(shown(branch), 250),
         "allTasksDone": bool(tasks) and done == len(tasks),
         "fromBackup": found.from_backup,
@@ -3304,9 +3327,9 @@ def listed_checkpoint(call: Call, selector: str, content: JSON | None, now: floa
     return Listed(entry, f"{done}/{len(tasks)} tasks done" if tasks else "", found.warnings)
 
 
-def tracking_warnings(root: str, environ: Mapping[str, str], selectors: list[str]) -> list[str]:
+def tracking_warnings(root: str, environ: Mapping[str, str], sessions: list[str]) -> list[str]:
     """One for each of some checkpoints whose file is in the repository."""
-    if not selectors or not is_in_repository(root):
+    if not sessions or not is_in_repository(root):
         return []
     git = Git(root, environ)
     try:
@@ -3318,8 +3341,9 @@ def tracking_warnings(root: str, environ: Mapping[str, str], selectors: list[str
     files = set(git_text(tracked.data).split("\0"))
     came = [
         name
-        for name in selectors
-        if files & {file_below_root(name), file_below_root(name) + BACKUP, SESSIONS_FOLDER}  # the last: a submodule
+        for name in sessions
+        if files & {file_below_root(name), file_below_root(name) + BACKUP}
+        or (name != SHARED and SESSIONS_FOLDER in files)  # as a submodule
     ]
     return [f"{name}: {TRACKED}" for name in came]
 
@@ -3339,19 +3363,19 @@ def listed_line(listed: Listed) -> str:
     return f"- `{entry['selector']}`{f' ({known})' if known else ''}: {inline(entry['goal'], 200)}{again}"
 
 
-def list_answer(listing: Listing, head: str, frame: JSON, name: str, tail: list[str], is_whole: bool = False) -> JSON:
-    """A listing as an answer with the members of `frame`; its entries are the member `name`.
+def list_answer(found: Listing, head: str, frame: JSON, name: str, tail: list[str], is_whole: bool = False) -> JSON:
+    """A found as an answer with the members of `frame`; its entries are the member `name`.
 
     Text and entries hold as many as fit; where the list was asked for as a whole, all entries are there."""
-    lines = [listed_line(listed) for listed in listing.chosen]
-    entries = [listed.entry for listed in listing.chosen]
-    tail = [*tail, *warning_lines(listing.warnings)]
-    count, total = len(lines), listing.total
+    lines = [listed_line(listed) for listed in found.chosen]
+    entries = [listed.entry for listed in found.chosen]
+    tail = [*tail, *warning_lines(found.warnings)]
+    count, total = len(lines), found.total
     while True:
         more = [f"- … and {total - count} more"] if total > count else []
         text = {"text": "\n".join([head, *lines[:count], *more, *tail])}
         told = entries if is_whole else entries[:count]
-        answer = text | frame | {name: told, "total": total, "omitted": total - len(told), "warnings": listing.warnings}
+        answer = text | frame | {name: told, "total": total, "omitted": total - len(told), "warnings": found.warnings}
         if fits(text if is_whole else answer) or not count:
             return answer
         count -= max(1, count // 16)
@@ -3456,13 +3480,15 @@ def import_what_tools_need() -> None:
 
 def run_tool(name: str, arguments: JSON, caller: Caller) -> JSON:
     """structuredContent of a tool's answer. Raises ToolError for what the caller or the machine is to blame for."""
-    return blaming_the_machine(lambda: dict(TOOLS[name].run(arguments, caller)))
+    return blaming_the_machine(lambda: TOOLS[name].run(arguments, caller))
 
 
 def blaming_the_machine(action: Callable[[], JSON]) -> JSON:
-    """What an action returns; trouble of the operating system becomes a ToolError."""
+    """What an action returns; trouble of the operating system or of the interpreter becomes a ToolError."""
     try:
         return action()
+    except RecursionError:
+        raise ToolError("The arguments are nested too deep.") from None
     except OSError as error:
         where = shown_path(from_system(error.filename)) if error.filename else "the project"
         raise ToolError(f"Could not read {where}: {error.strerror or type(error).__name__}.") from None
@@ -3671,12 +3697,12 @@ class LegacyRoots:
                 return answer
             if self.initialized and self.request is None:
                 self.questions += 1
-                self.request = f"roots-{self.questions}"
-                self.send({"jsonrpc": "2.0", "id": self.request, "method": "roots/list"})
+                self.request = asked = f"roots-{self.questions}"  # which the other thread may forget at any time
+                self.send({"jsonrpc": "2.0", "id": asked, "method": "roots/list"})
             elif not self.news.wait(max(0.0, deadline - time.monotonic())):
                 self.silent = True
-                if self.request:
-                    params = {"requestId": self.request, "reason": "No answer in time."}
+                if waited_for := self.request:
+                    params = {"requestId": waited_for, "reason": "No answer in time."}
                     self.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
     def learn(self, **news: Any) -> None:
@@ -3744,26 +3770,48 @@ def modern_root(params: JSON, envelope: JSON) -> Callable[[], tuple[str | None, 
     return root
 
 
+def end_now(server: Server) -> None:
+    """Ends the process, after the save that it is in the middle of."""
+    import threading
+
+    last = threading.Timer(2 * SHUTDOWN_SECONDS, os._exit, (0,))  # whatever the other threads are stuck in
+    last.daemon = True
+    last.start()
+    server.finish(SHUTDOWN_SECONDS)
+    os._exit(0)
+
+
+def end_on_signals(server: Server) -> None:
+    """Has a thread wait for SIGINT and SIGTERM, which the others then never see: no read can swallow one.
+
+    On Windows SIGINT is a KeyboardInterrupt, and anything else ends the process at once."""
+    import signal
+    import threading
+
+    def wait() -> None:
+        signal.sigwait(ends)
+        end_now(server)
+
+    ends = (signal.SIGINT, signal.SIGTERM)
+    if os.name != "nt":
+        signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+        threading.Thread(target=wait, daemon=True).start()
+
+
 class Server:
     """One connection: what was agreed on with the client, and the worker that runs its tool calls in turn."""
 
-    def __init__(
-        self,
-        write: Callable[[bytes], None],
-        environ: Mapping[str, str],
-        folder: str | None,
-        before_worker: Callable[[Server], None] = lambda server: None,
-    ) -> None:
+    def __init__(self, write: Callable[[bytes], None], environ: Mapping[str, str], folder: str | None) -> None:
         from _thread import allocate_lock
 
         self.write, self.writing = write, allocate_lock()
-        self.environ, self.folder, self.before_worker = environ, folder, before_worker
+        self.environ, self.folder = environ, folder
         self.revision: str | None = None  # of the legacy session, once there is one
         self.offers_roots = False  # the legacy client
         self.roots: Any = None
         self.worker: Any = None
         self.calls: Any = None  # the worker's queue
-        self.cancelled: set[Any] = set()  # ids of tool calls that need no answer any more
+        self.cancelled: dict[Any, bool] = {}  # id of a tool call that is not answered yet -> whether it need not be
         self.legacy_methods: dict[str, Callable[[JSON], JSON]] = {
             "initialize": self.initialize,
             "ping": lambda params: {},
@@ -3783,7 +3831,7 @@ class Server:
         is_batch = self.revision == BATCH_REVISION and isinstance(message, list) and bool(message)
         calls = [member["id"] for member in (message if is_batch else [message]) if is_call(member)]
         if calls and self.ensure_worker():
-            self.cancelled.difference_update(calls)  # an id may come again
+            self.cancelled.update(dict.fromkeys(calls, False))
             self.calls.put((message, is_batch, calls))
         else:
             self.answer(message, is_batch)
@@ -3815,14 +3863,15 @@ class Server:
             result = guarded(lambda: self.result(message, in_batch))
         except ProtocolError as error:
             return None if wants_none else error_of(valid_id(identity), error)
-        is_answered = result is not None and not (is_call(message) and identity in self.cancelled)
+        is_answered = result is not None and not (is_call(message) and self.cancelled.get(identity))
         return {"jsonrpc": "2.0", "id": identity, "result": result} if is_answered else None
 
     def take_in(self, message: JSON) -> None:
         """Heeds a notification or a response."""
         method, params = message.get("method"), message.get("params")
         if method == "notifications/cancelled" and isinstance(params, dict):
-            self.cancelled.add(valid_id(params.get("requestId")))
+            if (identity := valid_id(params.get("requestId"))) in self.cancelled:
+                self.cancelled[identity] = True
         elif method == "notifications/initialized" and self.roots:
             self.roots.learn(initialized=True, silent=False)
         elif method == "notifications/roots/list_changed" and self.roots:
@@ -3835,7 +3884,7 @@ class Server:
     def result(self, request: JSON, in_batch: bool) -> JSON | None:
         """The result of a request by its era, which its envelope tells; None where it has none."""
         method, params = request["method"], request.get("params", {})
-        if is_call(request) and request["id"] in self.cancelled:
+        if is_call(request) and self.cancelled.get(request["id"]):
             return None
         envelope = checked_envelope(params)
         if envelope is not None:
@@ -3913,7 +3962,7 @@ class Server:
         import queue
         import threading
 
-        self.before_worker(self)
+        end_on_signals(self)
         self.roots, self.calls = LegacyRoots(self.send), queue.SimpleQueue()
         worker = threading.Thread(target=self.work, daemon=True)
         worker.start()
@@ -3928,46 +3977,20 @@ class Server:
             while (call := self.calls.get()) is not None:
                 message, is_batch, identities = call
                 self.answer(message, is_batch)
-                self.cancelled.difference_update(identities)
+                for identity in identities:
+                    self.cancelled.pop(identity, None)
         except ClientGone:
             os._exit(0)
 
     def finish(self, patience: float | None) -> None:
-        """Ends the waiting for roots and lets the worker finish, within `patience` seconds or (None) completely."""
+        """Ends the waiting for roots, lets the worker finish, within `patience` seconds or (None) completely, and ends
+        what git still runs."""
         if self.worker:
             self.roots.learn(closed=True)
             self.calls.put(None)
             self.worker.join(patience)
         for process in list(running_git):
             end_git(process)
-
-
-def end_now(server: Server) -> None:
-    """Ends the process, after the save that it is in the middle of."""
-    import threading
-
-    last = threading.Timer(2 * SHUTDOWN_SECONDS, os._exit, (0,))  # whatever the other threads are stuck in
-    last.daemon = True
-    last.start()
-    server.finish(SHUTDOWN_SECONDS)
-    os._exit(0)
-
-
-def end_on_signals(server: Server) -> None:
-    """Has a thread wait for SIGINT and SIGTERM, which the others then never see: no read can swallow one.
-
-    On Windows SIGINT is a KeyboardInterrupt, and anything else ends the process at once."""
-    import signal
-    import threading
-
-    def wait() -> None:
-        signal.sigwait(ends)
-        end_now(server)
-
-    ends = (signal.SIGINT, signal.SIGTERM)
-    if os.name != "nt":
-        signal.pthread_sigmask(signal.SIG_BLOCK, ends)
-        threading.Thread(target=wait, daemon=True).start()
 
 
 def serve(environ: Mapping[str, str]) -> int:
@@ -3985,7 +4008,7 @@ def serve(environ: Mapping[str, str]) -> int:
         output.write(data)
         output.flush()
 
-    server = Server(write, environ, current_folder(), end_on_signals)
+    server = Server(write, environ, current_folder())
     try:
         while line := sys.stdin.buffer.readline(MESSAGE_BYTES):
             if line.strip():
@@ -4057,15 +4080,14 @@ def run_hook(name: str, environ: Mapping[str, str]) -> NoReturn:
         time.sleep(HOOK_SECONDS)
         os._exit(0)
 
-    start_new_thread(end_in_time, ())
     try:
+        start_new_thread(end_in_time, ())
         given = json_value(sys.stdin.buffer.read(HOOK_BYTES))
         answer = HOOKS[name](given, environ) if isinstance(given, dict) else None
         if answer:
             os.write(1, json.dumps({"hookSpecificOutput": answer}).encode() + b"\n")
-    except Exception:  # noqa: BLE001 - the hook boundary: a hook that fails would disturb the session
-        pass
-    os._exit(0)  # taking the interpreter down would be a tenth of a hook's time
+    finally:  # the hook boundary: an error or Ctrl-C would disturb the session, and an orderly end costs a tenth more
+        os._exit(0)
 
 
 # ── 17. Command line ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -4100,9 +4122,12 @@ def parse_words(words: list[str], options: Mapping[str, bool], most: int) -> tup
 
 
 def person(environ: Mapping[str, str]) -> Caller:
-    program = sys.argv[0]
-    needs_python = program.endswith((".py", ".pyz", ".zip")) or os.path.isdir(program)
-    return Caller(environ, current_folder(), lambda: (None, []), "python3 " * needs_python + shell_word(program))
+    program = shell_word(sys.argv[0])
+    if sys.argv[0].endswith((".py", ".pyz", ".zip")) or os.path.isdir(sys.argv[0]):
+        usual = find_program("python3", environ)
+        is_this = usual is not None and os.path.realpath(usual) == os.path.realpath(sys.executable)
+        program = f"{'python3' if is_this else shell_word(sys.executable)} {program}"
+    return Caller(environ, current_folder(), lambda: (None, []), program)
 
 
 def common_arguments(values: dict[str, str], given: JSON, environ: Mapping[str, str]) -> JSON:
@@ -4164,8 +4189,12 @@ def load_verb(values: dict[str, str], words: list[str], environ: Mapping[str, st
     if "--latest" in values:
         if words:
             raise UsageError("--latest and a selector exclude each other")
-        newest = list_session_checkpoints(arguments | {"limit": 1}, caller)["entries"]
-        words = [entry["selector"] for entry in newest]
+        entries = list_session_checkpoints(arguments | {"limit": 0}, caller)["entries"]
+        unreadable = [entry["selector"] for entry in entries if not entry["updatedAt"]]
+        if unreadable:
+            named = first_few(unreadable, SELECTORS_NAMED)
+            log(f"passed over what can't be read, be it newer: {named}; list says why.")
+        words = [entry["selector"] for entry in entries[:1]]
     if words:
         arguments["checkpoint"] = completed(words[0], arguments, caller)
     arguments["format"] = "full" if "--json" in values else "brief"
@@ -4241,15 +4270,15 @@ def main(arguments: list[str] | None = None) -> int:
             return serve(os.environ)
         if words[0] in HOOKS:
             run_hook(words[0], os.environ)
-        asks_for_help = not {"--help", "-h"}.isdisjoint(words)
-        if words[0] in VERBS and not asks_for_help:
-            return run_verb(words[0], words[1:], os.environ)
-        if words[0] == "--version":
-            say(f"session-checkpoint {__version__}", sys.stdout)
-        elif asks_for_help:
+        asks_for_help = not {"--help", "-h"}.isdisjoint(words if words[0] in VERBS else words[:1])
+        if asks_for_help:
             say((__doc__ or "").strip(), sys.stdout)
+        elif words[0] in VERBS:
+            return run_verb(words[0], words[1:], os.environ)
+        elif words == ["--version"]:
+            say(f"session-checkpoint {__version__}", sys.stdout)
         else:
-            return usage(f"unknown command {excerpt(words[0])}")
+            return usage(f"unknown command {excerpt(' '.join(words))}")
     except KeyboardInterrupt:
         return 130
     return 0
