@@ -1828,7 +1828,7 @@ def changed_files(
     for path in (entries.keys() | committed.keys()) - recorded.keys():
         change = unrecorded_change(path, entries.get(path), committed.get(path), look)
         changes[path] = change if change and is_later(path) else None
-    return {path: change for path, change in sorted(changes.items()) if change}
+    return dict(sorted((path, change) for path, change in changes.items() if change))
 
 
 # ── 9. Storage ───────────────────────────────────────────────────────────────────────────────────────────────────────
