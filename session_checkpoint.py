@@ -376,19 +376,26 @@ TOKENS = (
           "CCIPAT_ CCIPRJ_ dp.pt. dp.ct. dp.sa. dp.scim. dp.audit. dp.st. tskey- AGE-SECRET-KEY-1 ntn_ sgp_ zpka_ "
           "xaat- dbtc_ dbtu_ ucat_ AVNS_ snyk_uat. rootly_ s-s4t2ud- fio-u- tk-us- signkey-prod- unkey_ "
           "mercury_production_ perm: essu_ FLWSECK- FLWSECK_TEST- "
-          "vercel_blob_rw_ vtwn_ dnkey- AQVN waka_", NO_SLUG + r"[\w.~-]{19,999}(?<=\w)", "{x12}{x27}7"),
+          "vercel_blob_rw_ vtwn_ dnkey- AQVN waka_ CCDB1_ pina_ llx- tss_ bkct_ api_live. depot_project_ "
+          "persona_production_ p.eyJ", NO_SLUG + r"[\w.~-]{19,999}(?<=\w)", "{x12}{x27}7"),
     Token("short heads before one run of letters and digits",
           "hf_ r8_ rnd_ gsk_ csk- npm_ pnu_ pnb_ nfp_ nfc_ nfo_ nfu_ pul- squ_ sqp_ sqa_ vcp_ vci_ vca_ vcr_ vck_ aio_ "
-          "p8e- ico- e2b_ xau_ ddp_ ddo_ fw_ jina_ bkua_", NO_SLUG + r"[A-Za-z0-9]{22,}", "{x12}{x27}7"),
+          "ek_ p8e- ico- e2b_ xau_ ddp_ ddo_ fw_ jina_ bkua_", NO_SLUG + r"[A-Za-z0-9]{22,}", "{x12}{x27}7"),
     Token("cloudflare origin", "v1.0-", r"[0-9a-f]{24}-[0-9a-f]{100,}", "{h24}-{h146}"),
     Token("heads before base64",
           "xoxb- xoxp- xoxa- xoxr- xoxs- xoxo- xoxc- xoxd- xoxe- xoxe. fm2_ fm1r_ fm1a_ fo1_ sntrys_ sntryu_ sntryi_ "
           "glsa_ glc_ gls_ ops_ey duffel_live_ duffel_test_ ATATT3 ATCTT3 pscale_tkn_ pscale_pw_ pscale_oauth_ tfp_ "
           "ya29. 1//0 ABSK IQoJb3JpZ2luX2Vj FwoGZXIvYXdz whsec_ secret-live- secret-test-",
           NO_SLUG + r"[\w+/.=%-]{23,1999}[\w=]", "{x80}"),
-    Token("letters for heads", "EZAK EZTK AKCp cmVmdGtu ATBB ATTA dapi oy2 EAA cio AKID", r"[A-Za-z0-9]{32,}", "{h64}"),
+    Token("letters for heads", "EZAK EZTK AKCp cmVmdGtu ATBB ATTA dapi oy2 EAA cio AKID AKLT", r"[A-Za-z0-9]{32,}",
+          "{h64}"),
     Token("dropbox, yandex", "sl. t1.", r"[\w.-]{80,300}(?<=\w)", "{x86}"),
-    Token("google, square", "AIza EAAA", r"[\w-]{35,64}", "{x35}"),
+    Token("google, square", "AIza EAAA AQ.Ab", r"[\w-]{35,64}", "{x35}"),
+    Token("telnyx", "KEY", r"[0-9A-F]{32}_[\w-]{22}(?![\w-])", "0123456789ABCDEF0123456789ABCDEF_{x22}"),
+    Token("cursor", "key_", r"[0-9a-f]{64}(?![A-Za-z0-9])", "{h64}"),
+    Token("voyage", "pa-", r"(?=\D{0,40}\d)[\w-]{43}(?![\w-])", "7{x42}"),
+    Token("razorpay, settlemint", "rzp_live_ rzp_test_ sm_pat_", r"(?=\D{0,13}\d)[A-Za-z0-9]{14,}", "7{x15}"),
+    Token("azure", "JQQJ99", r"[A-Za-z0-9]{20,40}", "{x26}", r"(?<![A-Za-z0-9])[A-Za-z0-9]{52}"),
     Token("openai, deepseek, mollie, lob", "sk- sk_ live_", r"(?=[A-Za-z]{0,40}\d)[A-Za-z0-9]{20,}", "7{x40}"),
     Token("base64 of a private key, of docker's logins", "LS0tLS1CRUdJTi eyJhdXRocyI6",
           r"(?!BDRVJU|BQVUJ|BSU0EgUFVC|BUUlVTVEV)[\w+/=-]{40,}", "{x80}"),
@@ -452,13 +459,13 @@ ALONE = r"[\0\"']{0,9}(?![\w.-]{1,60}[:=][^\s=])[^\s\0\"'`(){},;]{5,2000}[\0\"',
 CLAUSE = r"[ ](?:we|i|you|they|he|she)(?:[ ]\w{1,12}){1,4}|[ ](?:for|of|on|de|del|da|der|für|pour)[ ][\w ]{1,30}"
 VERB = (r"(?:[ ](?:(?:is|was)[ ])?(?:set|reset|changed))?[ ]{0,2}[ ](?:(?:is|are|was|now|should[ ]be|to|lautet|ist|est|"
         r"es|è|é)(?!\w)|(?:[–—]|[-=]>?)(?=[ ])|=|→|from(?=[ ]\S{5,80} to ))|は|が|是|(?<=[^\0-\x7f])(?=\")")
-FLAG = Form("flag", r"[ \t]{1,4}(?![-|&;>])", FLAGGED, "tool --api-key {x24} --dry-run")
+FLAG = Form("flag", r"(?:[ \t]{1,4}|[\"'],[ ]?(?=[\"']))(?![-|&;>])", FLAGGED, "tool --api-key {x24} --dry-run")
 BRACED = Form("braced", r":(?:[-=]|(?![\s\d?+@/^,~]))(?=[^{}\n]{1,200}(?P<end>\}))", WRITTEN, "${API_KEY:-{x24}}")
 FORMS = (
     Form("typed", r"(?:[?!]?[ ]?:|[ ]as|(?=[ ]n?(?:var)?(?:char|string)))[ ]?&?[a-z][\w.<>()\[\]]{0,30}"
          r"(?:[ ]?[|][ ]?[\w.]{1,20})?[ ]?=[ ]{0,4}(?=[brufn@]?[\"'`])", WRITTEN, 'apiKey: string = "{x24}"'),
     Form("assignment", r"[\0\"'`*_\])}]{0,8}(?:\[\d{0,4}\])?[ \t\0]{0,12}(?::=|=>|[?+|]{0,2}=(?![=~>])|:(?![:=]))"
-         r"\*{0,2}(?:\0+(?![\0\"'`]))?[ \t]{0,12}", WRITTEN, "API_KEY={x24}"),
+         r"\*{0,2}(?:\0+(?![\0\"'`]))?[ \t]{0,12}(?:!!\w{1,9}[ ])?", WRITTEN, "API_KEY={x24}"),
     Form("default", r"[\0\"'`\])}]{0,4}(?:\s{0,20}(?:\|\||\?\?|\?:|(?<=[\])][ ])or)=?\s{1,20}|\.unwrap_or\("
          r"|(?<=[\"']\))[ ]\{[ ]|[ ]?\|[ ]?default[ (:]{1,2})(?=[\"'`])", WRITTEN, "process.env.API_KEY || '{x24}'"),
     Form("echoed", r"=[\"']?\$\((?:echo|printf)[ ](?:-\w{1,3}[ ]|[\"']?%s[\"']?[ ])?", WRITTEN, "TOKEN=$(echo {x24} )"),
@@ -498,8 +505,9 @@ NAMED = "(?:key|token|secret|pass(?:word|wd|phrase)?|pwd)"
 NO_FLAG = r"(?!(?:ort|ass(?:word|wd)?|rompt|rint|ath|rotocol|lugin|ipe|rofile|roxy|retty)\b)"
 PAIR = r":?[ ][\w.@-]{1,40}(?::|[ ]?/[ ]?)"
 PLACES = (
-    command("curl wget http https xh lftp",
-            r"(?:-u|-U|-a|--user|--proxy-user|--auth)[ =]?(?P<end>[\"']?)[^\s:,\"'$]{1,80}[:,]", "curl -u a:{x10} b.c"),
+    command("curl wget http https xh lftp etcdctl",
+            r"(?:-[a-zA-Z]{0,6}u|-U|-a|--user|--proxy-user|--auth)[ =]?(?P<end>[\"']?)[^\s:,\"'$]{1,80}[:,]",
+            "curl -u a:{x10} b.c"),
     command("mysql mysqldump mysqladmin mariadb mycli 7z rar unrar", rf"-p(?=[^\s:=-]){NO_FLAG}", "mysql -p{x10} shop"),
     command("zip unzip sqlcmd bcp ipmitool mosquitto_pub mosquitto_sub isql", r"-P ?", "unzip -P {x10} a.zip"),
     command("docker podman nerdctl buildah skopeo oras crane helm oc az cf argocd",
@@ -522,13 +530,17 @@ PLACES = (
     command("htpasswd", r"-[a-z]{0,3}b[a-z]{0,3} \S{1,80} \S{1,80} ", "htpasswd -b .htpasswd bob {x10}"),
     command("sqlplus expdp impdp sqlldr", r"[\w.$-]{1,40}/(?=[^/\s@]{1,80}(?P<end>@))", "sqlplus bob/{x10}@db"),
     command("bundle composer poetry", r"config \S{3,80} (?:\S{1,40}[: ])?(?=\S{6})", "bundle config gems.a bob:{x10}"),
-    command("gh vercel wrangler fly railway", r"(?:--body|-b|--value|<<<) ?", 'gh secret set DEPLOY --body "{x20}"'),
+    command("gh vercel wrangler fly railway", r"(?:secret|variable)s? [^\n|;&]{0,120}?(?:--body|-b|--value|<<<) ?",
+            'gh secret set DEPLOY --body "{x20}"'),
+    command("dotnet nuget flyctl fly influx doctl", r"-[tk] (?=[\w+/=-]{20})", "nuget push a.nupkg -k {x40}"),
     command("aws az eas gcloud", r"(?:put-parameter|\S*secret\S*) [^\n|;&]{0,120}?--(?:value|secret-string)[ =]",
             "aws ssm put-parameter --name /a --value {x20}"),
     command("snmpwalk snmpget snmpset snmpbulkwalk", r"-[cAX] ?", "snmpwalk -v2c -c {x10} host"),
     Place(("echo ", "printf "), r"(?<![\w-])(?:echo|printf) (?:-\w{1,3} )?"
-          r"(?:[\"']?[\w.-]{1,40}:(?=[^|]{3,80}\|[^|]{0,20}chpasswd))?(?=[^|\n]{3,200}\|[^|\n]{0,80}"
-          r"(?:-stdin|-token|sudo -S|passwd|login|kinit|cryptsetup))", 0, "echo {x12} | sudo -S make"),
+          r"(?:[\"']%s(?:\\n)?[\"'] |[\"']?[\w.-]{1,40}:(?=[^|]{3,80}\|[^|]{0,20}chpasswd))?"
+          r"(?=[^|\n]{3,200}\|[^|\n]{0,80}"
+          r"(?:secrets? set|secret put|-stdin|-token|sudo -S|passwd|login|kinit|cryptsetup))", 0,
+          "echo {x12} | sudo -S make"),
     Place(("key=", "token=", "secret=", "pass", "pwd="),
           r"(?:(?<![\w-])(?:-[evF]|--env|--form|--build-arg|--data-urlencode|--set(?:-string)?|--from-literal|set|export)"
           rf"[ =]|environment=|(?:\A|\n)[ \t]*-[ ]|[\[,][ ]?)\0{{0,3}}[\"'][\w.-]{{0,40}}{NAMED}="
@@ -547,7 +559,7 @@ PLACES = (
     Place(("bearer",), r"(?<!\w)bearer[ ]", 3, "Bearer {x40}"),
     Place(("response=",), r"digest [^\n]{0,300}?response=", 1, 'Digest username="a", response="{h32}"'),
     Place(("identified",), r"identified (?:with \w{1,40} )?by (?:password )?(?=[\"'])", 0, "identified by '{x10}'"),
-    Place(("password",), r"password[ (]n?(?=[\"'])", 0, "create user a with password '{x10}'"),
+    Place(("password",), r"(?<![\w.])password[ (]n?(?=[\"'])", 0, "create user a with password '{x10}'"),
     Place(("securestring",), r"securestring (?:-string )?(?=[\"'])", 0, 'ConvertTo-SecureString "{x10}" -AsPlainText'),
     Place(("-",), r"(?<![\w-])(?=[0-9a-f]{32}-[0-9a-f]{8}-[0-9a-f]{8}(?![\w-]))", 3, "{h32}-{h8}-{h8}"),
     Place(("akia",), r"AKIA\w{16}[\0\"'\s,:;/|]{1,9}(?=[\w/+]{40}(?![\w/+=]))", 3, "AKIA0101010101010101 {x40}"),
@@ -562,7 +574,10 @@ PLACES = (
           r"(?:[\"'][^\"'\n]{1,80}[\"'], ?){1,2}(?=(?:some\()?[\"'][^\"'])", 1, 'auth=("bob", "{x10}")'),
     Place(("hmac",), r"hmac(?:\.new\(|\([\"'][\w-]{1,20}[\"'], ?)(?=b?[\"'])", 1, 'hmac.new(b"{x10}", m)'),
     Place(("cred", "user/"), rf"(?<!\w)(?:cred(?:ential)?s|user/pass\w*)(?:[ ]are)?{PAIR}", 1, "creds are bob:{x10}"),
-    Place(("login", "basic auth"), rf"(?<![\w-])(?:login|basic auth)(?:[ ]with)?{PAIR}", 2, "login: bob / {x8}7x"),
+    Place(("login", "log in", "logged in", "basic auth"),
+          rf"(?<![\w-])(?:log(?:ged)?[ ]?in|basic auth)(?:[ ](?:with|as))?{PAIR}", 2, "login: bob / {x8}7x"),
+    Place((" pass: ",), r"(?:user(?:name)?|login)[ :=]{1,2}\S{1,60}[,;/ ]{1,3}pass:[ ]", 1, "user: bob, pass: {x8}7x"),
+    Place(("key for", "key of"), r"(?<!\w)key (?:for|of) [\w ]{1,30} is ", 3, "the key for maps is {x24}"),
     Place((" from ", " now "), r"(?:password|passphrase|token|secret|key)s? (?:from \S{5,80} to "
           r"|(?:was|were) \S{3,80} (?:and |but )?(?:it is )?now (?:it is |is )?)", 1, "token from old12 to {x8}7"),
     Place((" as ",), r"(?:with|us(?:e|ed|ing)) (?=\S{6,80} as (?:the |its )?(?:password|token|secret))", 1,
@@ -570,6 +585,7 @@ PLACES = (
     Place((":thin:",), r":thin:[\w.$-]{1,40}/(?=[^/\s@]{1,80}(?P<end>@))", 0, "jdbc:oracle:thin:bob/{x8}@db"),
     Place((":5432:",), r"(?<![\w.:*-])[\w.*-]{1,80}:5432:[\w*-]{1,60}:[\w.-]{1,60}:", 1, "db.lan:5432:shop:bob:{x12}"),
     Place(("@tcp(",), r"(?<![\w/])[\w.-]{1,60}:(?=[^\s@]{1,80}(?P<end>@)tcp\()", 0, "root:{x8}@tcp(a:3306)/b"),
+    Place(("secret_id=",), r"(?<!\w)secret_id=", 1, "vault write a secret_id={x36}"),
     Place(("_auth",), r"_auth[ ]{0,4}=[ ]{0,4}", 1, "_auth={x24}"),
     Place(('"auth',), r"\"auth\"[ ]?:[ ]?(?=\")", 3, '{"auth":"{x24}"}'),
 )
@@ -584,7 +600,9 @@ PASS_WORDS = words(
 PASS_SHORT = ("pass", "passe", "mdp")
 PASS_JOINED = r"(?:db|ftp|smtp|mail|user|root|admin|store|key|my|require|bind|ssh|sudo|vnc|sql)pass|masterauth|phrase"
 SECRET_WORDS = ("secret", "credential", "creds", "mnemonic")
-TOKEN_WORDS = words("token jwt authorization jeton clave chave chiave schlüssel トークン キー シークレット 密钥 令牌")
+TOKEN_WORDS = words(
+    "token jwt authorization jeton clave chave chiave schlüssel токен секрет 토큰 トークン キー シークレット 密钥 令牌"
+)
 NAME_WORDS = (*PASS_WORDS, *PASS_SHORT, *SECRET_WORDS, *TOKEN_WORDS, *words("masterauth key pat"),
               "mot de passe", "pass phrase")
 NAME_TAILS = words("base value plain text old new current prod production dev staging test live default")
@@ -597,7 +615,7 @@ HARMLESS_OWNERS = set(words(
     "group unique composite idempotency message translation locale label route query config event meta item order "
     "filter column field search shortcut hot recv trusted authorized known next page cancel cancellation eos bos pad "
     "unk sep cls mask stop special continuation unexpected max min num total prompt first second render test tests "
-    "last export import list delete lexer verify verification"
+    "last export import list delete lexer verify verification restore"
 ))
 NAME_PARTS = r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+"
 NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.$"
@@ -609,7 +627,8 @@ EMPTY_WORDS = set(words(
     "expired public char varchar email password pass passwd pwd secret token key value default basic bearer digest "
     "jwt oauth saml self this input user username name hidden tbd fixme n/a changeme change_me uuid base64 plaintext "
     "local remote inherit only in is and or must for to with from via flag option when instead options argument "
-    "arguments hashed encrypted header cookie query body abstract same-origin"
+    "arguments hashed encrypted header cookie query body abstract same-origin "
+    "wymagane obligatorio obligatoria obrigatório obrigatória"
 ))
 PLACEHOLDERS = set(words("your example placeholder insert replace here dummy todo redacted masked sample changeme xxx"))
 SECRET_PARTS = {*PASS_WORDS, *SECRET_WORDS, *TOKEN_WORDS} - {"pw"} | set(words(
@@ -620,17 +639,18 @@ ALGORITHM = (r"(?i:(?:sha|md|[hrep]s|aes|utf|base|oauth|ed|x|cl|http)-?\d{1,5}(?
              r"|v\d{1,3}(?:[.-]\w{1,12}){0,3}|(?:bcrypt|argon2|pbkdf2|scrypt)[\w-]{0,12}|(?:19|20)\d\d-\d\d\S*)")
 REFERENCE = (
     # variables, brackets, signs only, one character over and over
-    r"\$[\w{(:\[]|%\w{1,60}%|%[sdr(]|[<\[({]|[\W_]+\Z|(.)\1+\Z|[ ]*[%+,)&|][ ]|-----BEGIN|/[*/^]"
-    # my-own, numbers, and versions
-    r"|my[-_](?!\S*?[a-z]\d[a-z]|\S*?\d{4})|0x[0-9a-fA-F]{1,8}\Z|\d{1,5}\Z|[~^v]?\d{1,4}(?:\.\d{1,6}){1,4}\Z"
+    r"\$[\w{(:\[]|%[\w.:()]{1,60}%|%[sdr(]|[<\[({]|[\W_]+\Z|(.)\1+\Z|[ ]*[%+,)&|][ ]|-----BEGIN|/[*/^]"
+    # what stands for nothing, numbers, and versions
+    r"|x-oauth-basic|my[-_](?!\S*?[a-z]\d[a-z]|\S*?\d{4})|0x[0-9a-fA-F]{1,8}\Z|\d{1,5}\Z|[~^v]?\d{1,4}(?:\.\d{1,6}){1,4}\Z"
     # templates, what is left out, regular expressions
     r"|.{0,200}?(?:[$%#@]\{|\{\{|\$\(|\.\.\.|…|xxxx|\*\*\*|«|\\[sSdDwWbB]|\.[*+]|\[\d?\]|\[\^|\(\?)"
     # where a secret is kept
     r"|(?:op|ref\+\w{1,20}|https?|file|vault|gs|s3)://"
-    r"|(?:arn|ssm|env|file|vault|secretsmanager|projects|keychain|pass|data|urn|sha\d{1,3}):"
+    r"|(?:Get|Read|New|ConvertTo|ConvertFrom|Invoke)-[A-Z][A-Za-z]+\Z|(?:arn|ssm|env|file|vault|secretsmanager|projects|keychain|pass|data|urn|sha\d{1,3}):"
     r"|(?:~|\.{1,2}|[a-zA-Z]:)?[/\\][\w.@-]{1,64}(?:[/\\][\w.@*-]{0,64}){0,20}\Z"
     r"|[\w./\\-]{1,78}\.(?:pem|key|txt|json|ya?ml|env|py|js|ts|md|p12|pfx|crt|cer|der|jks|ppk|pub|asc|gpg|conf|ini|toml)\Z"
 )
+TURN = r"[a-z](?=[A-Z0-9])|[A-Z](?=[a-z0-9])"  # words turn from one kind of letter to the other less often than chance
 CALL = r"[a-zA-Z_.]{2,40}\(.{0,200}\)\Z"
 BARE_CODE = (r"[@!&*%][\w{<]|[A-Za-z_$][\w$]*(?:(?:\?\.|\.|->|::)[A-Za-z_$][\w$!?]*)+\Z|[A-Za-z_][\w.$:]*\("
              r"|[A-Za-z_][\w.]*\[|[a-z_]{2,12}=(?!=)")
@@ -647,16 +667,17 @@ BLOCK = r"[|>][-+\d]{0,2}[ \t]*\0*\n([ \t]+)(?=\S)[^\n]{0,2000}[^\n\0](?:\0*\n\1
 LIST = (r"[\0\"'`*]{0,8}[ ]?(?::=|=>?|:)[ \t]{0,12}(?:[\[({][^\[\](){}]{3,2000}[\])}]"
         r"|(?:\0*\n[ \t]{%d,}(?:-[ ]|[ \t][\w.@-]{1,40}:[ ])[^\n]{1,2000}){1,40})")
 NO_MEMBER = r"(?i).*(?:id|name|hash|sha|digest|ur[il]|arn|public)"
-ITEM = r"[\[({,\n][ \t\n\0]*(-[ ])?(?:[\"']?([\w.@-]{1,40})[\"']?[ ]?(?::|=>?)[ ]+)?(?=[^\s\[({])"
+ITEM = r"[\[({,\n][ \t\n\0]*(-[ ])?(?:[\"']?([\w.@-]{1,40})[\"']?[ ]?(?::|=>?)(?:[ ]+|(?=[\"'])))?(?=[^\s\[({])"
 # A quote, the letters before it, and a call that only turns text into something else.
 OPENING = (r"(?:(?:(?:new[ ])?[\w.:\[\]]{0,30}(?:from|hex|decode|Str|bytes?|Some|valueOf|of|(?<![a-z.])String))?\()?"
            r"(?:[bruNf@$]{1,2}(?=[\"']))?(\0{0,8})(\"{3}|'{3}|[\"'`]|«(?!redacted»))")
 # A slash may stand in a password where no port comes before it.
 LOGIN = (r"[^\s:/@\"'<>\0]{0,200}:(?:([^\s/\"'<>\0]{1,300})@(?=[\w\[.$-])"
          r"|(?!\d{1,5}[/?#])([^\s@\"'<>\0]{1,300})@(?=[\w.-]{1,80}[:/.]))")
-COOKIES = r"(?:(?<![\w-])(?:set-)?cookie[\"']?[:=][ ]?|(?: -b| --cookie)[ =])[\"']?([^\n\"']{1,4000})"
+USER_TOKEN = r"([^\s:/@\"'<>\0]{20,200})(?::x-oauth-basic)?@"
+COOKIES = r"(?:(?<![\w-])(?:set-)?cookie[\"']?[ ]?[:=][ ]?|(?: -b| --cookie)[ =])[\"']?([^\n\"']{1,4000})"
 COOKIE = r"(?<![\w.-])(?!_g|path|expires|domain|theme|lang)[\w.-]{1,64}=([^;\s\"']{6,2000})"
-KEY_BLOCK = (r"(?:-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|Private-Lines: \d+)[\s\0\"'+>|#*,]*"
+KEY_BLOCK = (r"(?:-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-Lines: \d+)[\s\0\"'+>|#*,]*"
              r"(?:[\w-]{3,20}: .{1,80}[\s\0]+){0,9}"
              r"([A-Za-z0-9+/=]{16,}(?:[\s\0\"'+>|#*,]+[A-Za-z0-9+/=]{4,}(?!\w|-\w))*)")
 TABLE = r"(?:\A|\n)([^\n]{0,400}\|[^\n]{0,400})\n[ \t]*\|?[ ]*:?-{2,}[-:| \t]*((?:\n[^\n]*\|[^\n]*){1,200})"
@@ -783,13 +804,13 @@ def strength(value: str) -> int:
     if len(value) < 5 or not regex(r".*?[^\W\d_]|.*?[^\x00-\x7f]").match(value) or regex(ALGORITHM).fullmatch(value):
         return 0
     if not regex(r".*?\d").match(value):
-        # camelCase turns from small to capital letters less often than chance does.
-        turns = len(regex(r"[a-z](?=[A-Z])|[A-Z](?=[a-z])").findall(value))
-        if len(value) >= 20 and turns > 0.42 * len(value):
+        if len(value) >= 20 and len(regex(TURN).findall(value)) > 0.42 * len(value):
             return 3
         return 1 if re.match(r"\S+?[^\w\s./:,-]\S*\Z", value) else 0
     if " " in value or regex(WORDY).fullmatch(value):
         return 1
+    if len(value) >= 20 and len(regex(TURN).findall(value)) > 0.42 * len(value):
+        return 3
     signed = len(value) >= 8 and regex(r".*?[!#$%^&*?~+]").match(value)
     return 3 if signed or (len(value) >= 16 and regex(r".*?\d.*\d").match(value)) else 2
 
@@ -862,7 +883,7 @@ def value_behind(flat: str, low: str, start: int, end: int) -> Span | None:
     # A word before a name of its own belongs to it, as in `API key`, `public key token`.
     owner = None if name.isupper() else regex(r"([a-z]{2,20}(?:[ ]key)?)[ ]?\Z").search(low, max(0, start - 24), start)
     needs = name_needs(name, owner[1] if owner else "")
-    if not needs:
+    if not needs or regex(r"arn:[\w:/-]{0,80}\Z").search(flat, max(0, start - 90), start):
         return None
     braced = flat.startswith("${", start - 2)
     for form in (BRACED,) if braced else (FLAG, *FORMS) if name.startswith("-") else FORMS:
@@ -900,7 +921,9 @@ def name_needs(name: str, owner: str) -> tuple[int, int, int, int] | None:
     if noun.endswith(PASS_WORDS) or regex(PASS_JOINED).fullmatch(noun):
         return PASS
     nearest = re.findall(NAME_PARTS, name.rpartition(".")[2])[:-1] or owner.split()
-    if not HARMLESS_OWNERS.isdisjoint(part.lower() for part in nearest):
+    owner_words = [part.lower() for part in nearest]
+    deciding = {*owner_words[-1:], *({"public", "export"} & set(owner_words))}
+    if not noun.endswith("secret") and not HARMLESS_OWNERS.isdisjoint(deciding):
         return None
     if noun in PASS_SHORT:
         return PASS if owners else UPPER_KEY
@@ -965,7 +988,7 @@ def columns(flat: str) -> Iterator[Span]:
 def urls(flat: str) -> Iterator[Span]:
     at = flat.find("://") + 3
     while at > 2:
-        login, user = regex(LOGIN).match(flat, at), regex(r"([^\s:/@\"'<>\0]{20,200})@").match(flat, at)
+        login, user = regex(LOGIN).match(flat, at), regex(USER_TOKEN).match(flat, at)
         password = login and (login[1] or login[2])
         if login and password and not reference(password) and not password.isupper():
             yield login.span(login.lastindex or 1)

@@ -455,7 +455,7 @@ class RedactionTableTests(Case):
 
 # What stands before a head in the middle of a token, by the row's first head.
 LEADS = {"NRAL": "{h36}", ":AA": "{d9}", "Q~": "{l3}{d1}", "AZDO": "{x75}", "-us": "{h32}", ".atlasv1.": "{x14}",
-         "_live_": "acme"}
+         "JQQJ99": "{x52}", "_live_": "acme"}
 
 # A text with ¤ for each secret in turn, and the secrets.
 CAUGHT = (
@@ -606,9 +606,37 @@ CAUGHT = (
     ("TOKEN=$(echo ¤); curl x", "a1b2" * 8),
     ('bash -c "PGPASSWORD=¤ psql -h db"', "abc" + "99x"),
     ("DB_PASSWORD=¤ then psql: tried ¤ for app", "Mat^rix" + "44", "Mat^rix" + "44"),
+    ("FIELD_ENCRYPTION_KEY=¤", "k3Z9" * 8),
+    ("EVENT_SIGNING_SECRET=¤", "k3Z9" * 8),
+    ('"args":["--api-key","¤"]', "k3Z9" * 8),
+    ("curl -sSu ci:¤ https://a.example", "Panther" + "482g"),
+    ("etcdctl --user root:¤ get /a", "Panther" + "482g"),
+    ('token = os.environ.get("API_TOKEN", "¤")', "uuTlYVQvAOByFQq" + "GvNLiMZApN4oQCiMu"),
+    ("logged in as bob / ¤ on staging", "Panther" + "482g"),
+    ("user: root, pass: ¤", "Hazel" + "0009h"),
+    ("the key for the maps API is ¤", "T7x" + "4mQ" * 7),
+    ("токен: ¤", "k3Z9" * 8),
+    ("Authorization: Bearer ¤", "abcdef" + "123456"),
+    ("Authorization: ¤", "abc123" + "def456"),
+    ('document.cookie = "sid=¤"', "a1b2" * 4),
+    ("git+https://¤:x-oauth-basic@github.com/acme/lib.git", "k3Z9" * 8),
+    ('{"Jwt":{"Key":"¤","Issuer":"acme"}}', "k3Z9" * 8),
+    ("webhook_secret: !!str ¤", "k3Z9" * 8),
+    ("printf '%s' ¤ | gh secret set DEPLOY_KEY", "k3Z9" * 8),
+    ('gh secret set DEPLOY --body "¤"', "k3Z9" * 8),
+    ("---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----\n¤\n---- END", "MIIEvQ" * 8),
 )
 
 HARMLESS = (
+    "arn:aws:secretsmanager:eu-west-1:123456789012:secret:app/db-a1B2c3",
+    "SECRET_ARN=arn:aws:secretsmanager:eu-west-1:123456789012:secret:prod/db-x7Kq2Z",
+    'gh pr create --title "Add token auth" --body "password reset too"',
+    'keyring.get_password("svc", "bob")',
+    "restore-keys: deps-1b98fb1f9af75d9d",
+    "$env:TOKEN = Get-Content token.txt",
+    "contraseña: obligatoria",
+    'secret: "%env(X)%"',
+    "PublicKeyToken=b77a5c561934e089",
     "API_KEY=$KEY TOKEN=${TOKEN:-none} PASSWORD=$(pass show x)",
     "const token = process.env.API_TOKEN ?? '';",
     "password = os.environ[\"DB_PASSWORD\"]",
