@@ -1471,6 +1471,8 @@ class GitStateTests(GitCase):
         self.assertEqual(self.facts(), expected)
         git = {"branch": "main", "head": self.git("rev-parse", "HEAD"), "dirty": True}
         self.assertEqual(self.stored()["git"], git)
+        self.git("config", "status.renames", "false")
+        self.assertEqual(self.facts(), expected)
 
     @unittest.skipIf(WINDOWS, "links and modes need POSIX")
     def test_a_file_that_became_a_link_or_executable_is_modified(self) -> None:
@@ -1573,13 +1575,25 @@ class GitStateTests(GitCase):
         root = self.path("app")
         expected = {"new": ("R", "moved"), "from_above": ("A", None), "sub/x": ("??", None)}
         self.assertEqual(self.facts(root), expected)
+        if not WINDOWS:
+            self.write("line\nend/x")
+            self.assertEqual(self.facts(self.path("line\nend")), {"x": ("??", None)})
 
     def test_a_damaged_git_directory_is_passed_over_for_the_one_above(self) -> None:
         self.repository(**{"app/a": "1\n"})
-        self.write("app/.git/config", "[core]\n\tbare = false\n")
         self.write("app/a", "changed\n")
         self.write("b", "outside\n")
-        self.assertEqual(self.facts(self.path("app")), {"a": ("M", None)})
+        for missing in ("HEAD", "objects", "refs"):
+            with self.subTest(missing):
+                self.git("init", "-q", cwd=self.path("app"))
+                os.rename(self.path("app", ".git", missing), self.path("app", ".git", "gone"))
+                self.assertEqual(self.facts(self.path("app")), {"a": ("M", None)})
+                shutil.rmtree(self.path("app", ".git"))
+
+    def test_a_damaged_git_directory_with_none_above_is_said(self) -> None:
+        self.write(".git/config", "[core]\n\tbare = false\n")
+        said = "git says: fatal: not a git repository (or any of the parent directories): .git"
+        self.assertEqual(self.save()["warnings"], [f"No facts from git: {said}."])
 
     def test_a_work_tree_that_the_configuration_puts_elsewhere(self) -> None:
         for name, where in (("config", "config"), ("included", "more")):
@@ -1591,6 +1605,9 @@ class GitStateTests(GitCase):
                 if where != "config":
                     self.git("config", "include.path", where)
                 self.git("config", "-f", self.path(".git", where), "core.worktree", os.path.dirname(self.root))
+                self.assertEqual(self.facts()["a"], ("??", None))
+                text = self.read(f".git/{where}").replace(b"worktree", b"WorkTree")
+                self.write(f".git/{where}", text)
                 self.assertEqual(self.facts()["a"], ("??", None))
 
     def test_submodules_and_nested_repositories_are_listed_without_a_hash(self) -> None:
@@ -1683,6 +1700,14 @@ class GitStateTests(GitCase):
         self.commit()
         self.assertEqual(self.load()["drift"]["changedSince"], [])
         self.assertEqual(self.load()["drift"]["commitsSince"], 1)
+        self.save()
+        self.write("a.txt", "staged\n")
+        self.git("add", "a.txt")
+        self.write("a.txt", "changed\n")
+        self.assertEqual(self.load()["drift"]["changedSince"], [])
+        self.git("checkout", "-q", "--orphan", "fresh")
+        loaded = self.load()
+        self.assertEqual((loaded["drift"]["changedSince"], loaded["warnings"]), ([], []))
 
     def test_in_a_shallow_clone_nothing_is_said_to_be_lost(self) -> None:
         self.repository()
@@ -1841,14 +1866,17 @@ class GitAsWitnessTests(GitCase):
         for path in (".", "", os.pathsep, "bin", f".{os.pathsep}./"):
             with self.subTest(path), self.assertRaisesRegex(sc.GitFailure, "^git is not on PATH$"):
                 sc.find_git({"PATH": path})
-        run = self.run_program("save", '{"goal": "x"}', PATH=".")
-        self.assertEqual(run.status, 0)
-        self.assertFalse(os.path.exists(canary))
+        for path in (".", os.pathsep.join([".", "/usr/bin", "/bin"])):
+            run = self.run_program("save", '{"goal": "x"}', PATH=path)
+            self.assertEqual(run.status, 0)
+            self.assertFalse(os.path.exists(canary))
 
     def test_a_git_that_fails_is_quoted_harmlessly(self) -> None:
         cases = (
             ("echo 'fatal: boom' >&2; echo second >&2; exit 128", "git says: fatal: boom."),
             (r"printf 'fatal: \033[31mred' >&2; exit 1", r"git says: fatal: \x1b[31mred."),
+            (r"printf 'fatal: \351' >&2; exit 1", "git says: fatal: \ufffd."),
+            ("echo fatal: no https://bob:hunter7x@a.example >&2; exit 1", f"git says: fatal: no https://bob:{M}@a.example."),
             ("kill -9 $$", "git says nothing and ends with status -9."),
         )
         for script, said in cases:
@@ -1900,6 +1928,48 @@ class GitAsWitnessTests(GitCase):
                 self.assertIsNone(output.status)
                 self.assertEqual(self.read_all(fd), b"started\n")  # the end: each process that held the pipe is gone
                 self.assertEqual(sc.running_git, set())
+
+    def test_commands_run_at_the_same_time_until_the_calls_deadline(self) -> None:
+        meeting = os.path.join(self.base, "meeting")
+        os.mkfifo(meeting)
+        self.use_git(f'case "$*" in *first*) read word <{meeting}; echo $word;; *) echo met >{meeting};; esac')
+        git = sc.Git(self.root, self.environ)
+        outputs = sc.run_git(git, ["first"], ["second"])  # the first ends with the second only
+        self.assertEqual([(output.status, output.data) for output in outputs], [(0, b"met\n"), (0, b"")])
+        git.deadline = start = time.monotonic()
+        self.assertIsNone(sc.run_git(git, ["first"])[0].status)
+        self.assertLess(time.monotonic() - start, sc.GIT_SECONDS / 2)
+
+    def test_where_no_thread_can_be_started_no_git_is_left(self) -> None:
+        self.use_git("exec sleep 9")
+        started: list[Any] = []
+        start_git = sc.start_git
+
+        def watched(*words: Any) -> Any:
+            started.append(start_git(*words))
+            return started[-1]
+
+        refused = mock.patch.object(threading.Thread, "start", side_effect=RuntimeError("can't start new thread"))
+        with refused, mock.patch.object(sc, "start_git", watched):
+            (warning,) = self.save()["warnings"]
+        self.assertIn("git can't be run: can't start new thread.", warning)
+        self.assertEqual([process.returncode for process in started], [-signal.SIGKILL])
+
+    def test_a_git_that_does_not_tell_the_roots_place_is_believed_in_nothing(self) -> None:
+        self.repository(**{"app/a": "1\n"})
+        self.write("app/a", "changed\n")
+        real = shutil.which("git", path=self.environ["PATH"])
+        self.use_git(f'case "$*" in *rev-parse*) echo boom >&2; exit 128;; esac; exec {real} "$@"\n')
+        self.assertEqual(self.save_in(self.path("app"))["warnings"], ["No facts from git: git says: boom."])
+
+    def test_a_git_that_does_not_know_other_formats_means_sha1(self) -> None:
+        self.repository(**{"app/a": "1\n"})
+        self.write("app/a", "changed\n")
+        real = shutil.which("git", path=self.environ["PATH"])
+        echo = f"echo --show-object-format; exec {real} rev-parse --show-prefix ./."  # as git did before 2.29
+        self.use_git(f'case "$*" in *rev-parse*) {echo};; esac; exec {real} "$@"\n')
+        (file,) = self.record(self.path("app"))["modifiedFiles"]
+        self.assertEqual((file["path"], file["hash"]), ("a", sc.blob_hash(b"changed\n", "sha1")))
 
     def test_on_windows_a_late_git_is_killed_with_its_tree_or_alone(self) -> None:
         outcomes = (None, FileNotFoundError(errno.ENOENT, "no taskkill"), subprocess.TimeoutExpired("taskkill", 1))
@@ -2101,6 +2171,8 @@ class RecordedChangeTests(unittest.TestCase):
             ({"status": "D"}, {}, None),
             ({"status": "D", "hash": one}, {"hash": one}, None),  # an unusual writer's
             ({"status": "M"}, None, None),  # named by the agent, never there
+            ({"status": "M", "source": "git"}, None, deleted),
+            ({"status": "U", "source": "git"}, None, None),  # a conflict about a name that nobody has
             ({"status": "M"}, {"hash": one}, changed),
             ({"status": "M"}, {}, uncompared),
             ({"status": "M"}, {"unreadable": True}, uncompared),
@@ -2147,6 +2219,8 @@ class RecordedChangeTests(unittest.TestCase):
             ("committed as new, then edited", modified, (None, one), {"hash": "3" * 40}, new),
             ("deletion committed, then back the same", untracked, (one, None), {"hash": "1" * 40}, None),
             ("deletion committed, then back otherwise", untracked, (one, None), {"hash": "2" * 40}, changed),
+            ("deleted, a directory has its name", gone, None, {}, deleted),
+            ("deletion committed, a directory has its name", None, (one, None), {}, deleted),
             ("deletion committed, a large one there", untracked, (one, None), {"size": 9, "mtimeMs": 9}, changed),
         )
         for name, entry, commit, now, expected in cases:
@@ -2258,6 +2332,9 @@ class DriftTests(Case):
             ("on another branch and back", "", "git checkout -q -b o; write a x; commit; git checkout -q main", ""),
             ("amended", "write a dirty", "git add a; git commit -q --amend -m x", ""),
             ("a line ending changed", "", "write a alpha^M", "a"),
+            ("only the mode was committed", "", "git update-index --chmod=+x a; git commit -q -m x", ""),
+            ("a new root", "", "git checkout -q --orphan n", ""),
+            ("a new root, edited", "write a dirty", "git checkout -q --orphan n; write a more; write b x", "a b"),
             ("an ignored file came", "write .gitignore *.log", "write x.log x", ""),
             ("out of the index, still there", "write .gitignore c; commit", "git rm -q --cached c", ""),
             ("out of HEAD, still there", "write .gitignore c; commit", "git rm -q --cached c; commit", ""),
@@ -2302,6 +2379,7 @@ class DriftTests(Case):
 
     def test_a_submodule_that_moved_is_changed_be_it_dirty(self) -> None:
         sub = self.submodule()
+        self.git("config", "submodule.sub.ignore", "all")  # for git's own commands
         self.save()
         self.git("checkout", "-q", "HEAD~", cwd=sub)
         self.assertEqual(self.load()["drift"]["changedSince"], ["sub"])
@@ -2511,6 +2589,17 @@ class DriftTests(Case):
         for updated, expected in (("2099-01-01T00:00:00Z", []), ("2020-01-01T00:00:00Z", ["a"])):
             self.write(".claude-checkpoints/s1.json", json.dumps(record | {"updatedAt": updated}))
             self.assertEqual(self.load()["drift"]["changedSince"], expected)
+
+    @unittest.skipIf(WINDOWS, "there is no such time there")
+    def test_the_time_of_a_change_is_none_that_a_program_can_set(self) -> None:
+        self.write("old")
+        since = os.lstat(self.path("old")).st_ctime
+        self.assertFalse(sc.changed_later(self.root, "old", since))
+        time.sleep(0.02)
+        os.symlink("old", self.path("link"))
+        self.assertTrue(sc.changed_later(self.root, "link", since))
+        self.touch("old")
+        self.assertTrue(sc.changed_later(self.root, "old", since))
 
     def test_a_long_list_of_changes_is_cut_and_the_rest_counted(self) -> None:
         for length, count, shown in ((3, 250, 200), (118, 60, 50)):
@@ -3583,7 +3672,9 @@ class IgnoredTests(Case):
         self.write(".claude-checkpoints/.gitignore", "!*\n")
         for text in (b"!*\n", b""):
             self.write(".claude-checkpoints/.gitignore", text)
-            self.assertEqual(self.save()["warnings"], [self.WARNING.format(".claude-checkpoints")])
+            for session in ("s1", f"new-{len(text)}"):
+                warnings = self.save(session=session)["warnings"]
+                self.assertEqual(warnings, [self.WARNING.format(".claude-checkpoints")])
             self.assertEqual(self.read(".claude-checkpoints/.gitignore"), text)
         os.unlink(self.path(".claude-checkpoints", ".gitignore"))
         self.assertEqual(self.save()["warnings"], [self.WARNING.format(".claude-checkpoints")])
@@ -3629,6 +3720,8 @@ class IgnoredTests(Case):
         self.environ["CHECKPOINT_SESSION_IDS"] = "legacy"
         for name in (".claude-checkpoint.corrupt", ".claude-checkpoint.lock", ".claude-checkpoints/x.json"):
             self.write(name, "x")
+        if not WINDOWS:
+            self.write(".claude-checkpoints/a\nb", "x")
         self.write(".claude-checkpointer", "the user's")
         self.write("sub/.claude-checkpoint", "the user's")
         self.save(session=None, modifiedFiles=[".claude-checkpoint", ".claude-checkpoints/x.json"])
@@ -4942,10 +5035,18 @@ class RecordedFilesTests(StoreCase):
 
     def test_two_spellings_of_one_path_are_one_file(self) -> None:
         self.save(
-            modifiedFiles=[{"path": "./a", "note": "first"}, {"path": "a"}, {"path": "b"}, {"path": "b", "note": "n"}]
+            modifiedFiles=[
+                {"path": "./a", "note": "first"},
+                {"path": "a"},
+                {"path": "b"},
+                {"path": "b", "note": "n"},
+                {"path": "c", "note": "first"},
+                {"path": "c", "note": "second"},
+            ]
         )
         self.assertEqual(
-            [(file["path"], file.get("note")) for file in self.stored()["modifiedFiles"]], [("a", "first"), ("b", "n")]
+            [(file["path"], file.get("note")) for file in self.stored()["modifiedFiles"]],
+            [("a", "first"), ("b", "n"), ("c", "second")],
         )
 
     def test_source_and_status_say_who_reported_it(self) -> None:
