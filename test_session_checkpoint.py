@@ -3710,7 +3710,9 @@ class IgnoredTests(Case):
     def test_the_shared_file_is_warned_of_until_it_is_ignored(self) -> None:
         self.repository()
         self.environ["CHECKPOINT_SESSION_IDS"] = "legacy"
-        self.assertEqual(self.save(session=None)["warnings"], [self.WARNING.format(".claude-checkpoint")])
+        for _ in range(2):
+            self.assertEqual(self.save(session=None)["warnings"], [self.WARNING.format(".claude-checkpoint")])
+            self.assertFalse(self.stored("legacy")["git"]["dirty"])  # it is no work of the user's
         self.assertFalse(os.path.exists(self.path(".gitignore")))
         self.write(".git/info/exclude", ".claude-checkpoint*\n")
         self.assertEqual(self.save(session=None)["warnings"], [])
@@ -4592,6 +4594,11 @@ class MergeTests(StoreCase):
                 {"modifiedFiles": [("b.txt", "new note"), ("a.txt", "old note")]},
             ),
             ({"modifiedFiles": ["a.txt"]}, {"modifiedFiles": [("a.txt", None)]}, {}),  # it keeps its note
+            (
+                {"modifiedFiles": [{"path": "a.txt", "note": "new note"}]},
+                {"modifiedFiles": [("a.txt", "new note")]},
+                {"modifiedFiles": [("a.txt", "new note"), ("b.txt", None)]},
+            ),
             ({"tasks": []}, {}, {"tasks": []}),
             ({"summary": ""}, {}, {"summary": ""}),
             ({"nextSteps": []}, {}, {"nextSteps": []}),
@@ -4637,6 +4644,12 @@ class MergeTests(StoreCase):
         said = "There was no checkpoint to merge with: this one holds only what was given. To update an earlier one"
         self.assertIn(said, " ".join(answer["warnings"]))
         self.assertEqual(self.content()["tasks"], [("t", "pending")])
+        merge = {"goal": "first", "mode": "merge", "projectRoot": self.root}
+        answer = self.call(TOOL_NAMES[0], merge, CLAUDE_CODE_SESSION_ID="theirs")  # which can't be chosen
+        said = "There was no checkpoint to merge with: this one holds only what was given."
+        self.assertIn(said, answer["warnings"])
+        run = self.run_program("save", json.dumps(merge))
+        self.assertIn(f"{said} To update an earlier one, pass its --session.\n", run.out)
 
     def test_unfinished_tasks_that_a_replace_drops_are_said(self) -> None:
         tasks = [{"description": text, "status": text} for text in ("done", "pending", "in_progress", "blocked")]
@@ -4651,6 +4664,8 @@ class MergeTests(StoreCase):
         self.assertNotIn("unfinished", " ".join(self.save("third")["warnings"]))
         self.save("fourth", tasks=tasks)
         self.assertNotIn("unfinished", " ".join(self.save("fifth", mode="merge", tasks=[])["warnings"]))
+        self.plant(self.example(goal={"primary": "planted", "tasks": None}))
+        self.assertNotIn("unfinished", " ".join(self.save("sixth")["warnings"]))
 
     def test_unknown_members_survive_a_merge_at_every_level(self) -> None:
         self.environ["PATH"] = os.environ["PATH"]
@@ -4731,6 +4746,22 @@ class ResumedFromTests(StoreCase):
                 for end in ("", ".prev"):
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(self.main + end)
+
+    def test_one_that_can_not_be_reached_is_a_warning(self) -> None:
+        went_on = (
+            "This save went on without it, and a later resumedFrom has no effect: load the right checkpoint, and save "
+            "what matters of it."
+        )
+        with mock.patch.object(sc, "look_up", side_effect=PermissionError(errno.EACCES, "Permission denied")):
+            warnings = self.save(resumedFrom="s0")["warnings"]
+        said = f"resumedFrom: checkpoint s0 was not used: Permission denied. {went_on}"
+        self.assertIn(said, warnings)
+        shutil.rmtree(self.folder)
+        self.write(".claude-checkpoints", "no directory")
+        self.environ["CHECKPOINT_SESSION_IDS"] = "legacy"
+        warnings = self.save(session=None, resumedFrom="s0")["warnings"]
+        problem = f"{self.folder} is a link or a file, not a directory. Move it away; checkpoints are written nowhere"
+        self.assertIn(f"resumedFrom: checkpoint s0 was not used: {problem} else. {went_on}", warnings)
 
     def test_the_shared_file_and_a_backup_can_be_resumed_from(self) -> None:
         self.write(".claude-checkpoint", json.dumps(self.example(decisions=["shared"])))
@@ -4884,7 +4915,8 @@ class OverflowTests(StoreCase):
         def save() -> None:
             self.plant(planted)
             named = [{"path": f"named {text}"}, {"path": f"named, noted {text}", "note": "n"}]
-            self.save("g", mode="merge", modifiedFiles=named, recentCommands=[f"new {text}"])
+            answer = self.save("g", mode="merge", modifiedFiles=named, recentCommands=[f"new {text}"])
+            self.said = " ".join(answer["warnings"])
 
         # each step: where the item is, its number there, whether it is a file
         steps: tuple[tuple[Callable[[JSON], list[Any]], int], ...] = (
@@ -4923,8 +4955,18 @@ class OverflowTests(StoreCase):
                 self.assertEqual(found, expected)
         with mock.patch.object(sc, "CHECKPOINT_BYTES", len(json.dumps(expected, indent=2))):
             save()  # one byte too few, so that the longest text is cut as well
+            self.assertIn("the longest text was halved, 1 time(s), since the file was too large", self.said)
             self.assertEqual(self.stored()["summary"], "s" * 199 + "…")
             self.assertNotIn("unknown", self.stored())
+
+    def test_a_file_has_65536_bytes_at_most(self) -> None:
+        self.plant(self.example(unknown=""))
+        room = 65_536 - self.save("g", mode="merge")["bytes"]
+        for length, size in ((room, 65_536), (room + 1, None)):
+            self.plant(self.example(unknown="u" * length))
+            answer = self.save("g", mode="merge")
+            self.assertEqual("unknown" in self.stored(), size is not None)
+            self.assertEqual(answer["bytes"], size or answer["bytes"])
 
     def test_a_save_within_the_limits_of_its_fields_is_never_refused_for_its_size(self) -> None:
         for letter in ("x", "é", "日", "😀", '"', "\x01"):
@@ -5008,6 +5050,7 @@ class RecordedFilesTests(StoreCase):
             (self.root, None),
             (".", None),
             ("a\0b", None),
+            ("a\0/b", None),
             (".claude-checkpoints/s1.json", ""),
             (".claude-checkpoint", ""),
         ]
@@ -5048,6 +5091,12 @@ class RecordedFilesTests(StoreCase):
             [(file["path"], file.get("note")) for file in self.stored()["modifiedFiles"]],
             [("a", "first"), ("b", "n"), ("c", "second")],
         )
+
+    def test_what_can_not_be_read_is_recorded_without_content(self) -> None:
+        os.mkdir(self.path("folder"))
+        self.save(modifiedFiles=["n" * 300, "folder"])
+        expected = [{"path": path, "status": "M", "source": "agent"} for path in ("n" * 300, "folder")]
+        self.assertEqual(self.stored()["modifiedFiles"], expected)
 
     def test_source_and_status_say_who_reported_it(self) -> None:
         self.environ["PATH"] = os.environ["PATH"]
@@ -5095,6 +5144,15 @@ class RecordedFilesTests(StoreCase):
         self.save(mode="merge")
         back = self.stored()["modifiedFiles"][0]
         self.assertEqual((back["status"], back["hash"], back["note"]), ("M", self.hash_of("back"), "keep"))
+        big = {"path": "big", "status": "M", "source": "agent", "note": "b", "hash": self.hash_of("larger than that")}
+        self.assertEqual(self.stored()["modifiedFiles"][1], big)
+
+    def test_the_checkpoints_own_files_are_not_carried_over(self) -> None:
+        own = (".claude-checkpoint", ".claude-checkpoints/s1.json")
+        self.plant(self.example(modifiedFiles=[{"path": path} for path in own]))
+        answer = self.save(mode="merge")
+        self.assertEqual(self.stored()["modifiedFiles"], [])
+        self.assertIn("modifiedFiles: 2 path(s) outside the project were left out.", answer["warnings"])
 
     def test_what_git_reported_is_kept_after_its_commit(self) -> None:
         self.environ["PATH"] = os.environ["PATH"]
@@ -5245,6 +5303,15 @@ class RedactionFunnelTests(StoreCase):
                 self.assertNotIn(self.TOKEN[:6], goal)
                 self.assertLessEqual(len(goal), 500)
                 self.assertNotRegex(goal, "«(?!redacted»)|(?<!«redacted)»")
+
+    def test_what_is_struck_makes_room_for_what_follows(self) -> None:
+        self.save(f"{self.TOKEN} " * 20 + "x" * 5_000)
+        self.assertEqual(self.stored()["goal"]["primary"], f"{sc.MARK} " * 20 + "x" * 279 + "…")
+
+    def test_a_repeated_secret_at_the_end_of_what_is_searched_is_not_shown(self) -> None:
+        secret = "Kq7x81mPw0" * 100
+        self.save(f"{secret} " * 6, recentCommands=[f"login --password {secret}"])
+        self.assertNotIn(secret[:4], json.dumps(self.stored()))
 
     def test_tasks_match_by_their_redacted_descriptions(self) -> None:
         text = f"rotate API_KEY={self.WORD}"
@@ -6382,7 +6449,8 @@ class OddStateTests(Case):
     def test_carried_lists_over_their_limits_lose_the_oldest_and_what_is_done(self) -> None:
         self.save("g")
         tasks = [{"description": f"t{n}", "status": "done" if n < 15 else "pending"} for n in range(40)]
-        self.plant(goal={"primary": "g", "tasks": tasks}, decisions=[f"d{n}" for n in range(25)], nextSteps=["n"] * 30)
+        lists = {"decisions": [f"d{n}" for n in range(25)], "nextSteps": [f"n{n}" for n in range(30)]}
+        self.plant(goal={"primary": "g", "tasks": tasks}, **lists)
         answer = self.save("g", mode="merge", tasks=["new"], decisions=["new"])
         said = "nextSteps: 10 item(s) were dropped to stay within the limits, the last first."
         self.assertIn(said, answer["warnings"])
@@ -6390,7 +6458,7 @@ class OddStateTests(Case):
         kept = [task["description"] for task in stored["goal"]["tasks"]]
         self.assertEqual(kept, [*(f"t{n}" for n in range(11, 40)), "new"])
         self.assertEqual(stored["decisions"], [*(f"d{n}" for n in range(6, 25)), "new"])
-        self.assertEqual(len(stored["nextSteps"]), 20)
+        self.assertEqual(stored["nextSteps"], [f"n{n}" for n in range(20)])
 
     def test_only_the_unknown_fields_that_are_named_are_looked_at(self) -> None:
         fields: JSON = {f"field{n}": n for n in range(2_000)}
@@ -6452,6 +6520,10 @@ class OddStateTests(Case):
         self.assertLess(len(stored["id"]), 64)
         self.assertEqual((stored["decisions"], stored["createdAt"]), (["d"], stored["updatedAt"]))
         self.assertNotIn("resumedFrom", stored)
+        for length, expected in ((128, 128), (129, 36)):
+            self.plant(id="i" * length)
+            self.save("g", mode="merge")
+            self.assertEqual(len(self.stored()["id"]), expected)
 
     def test_a_machine_without_threads_to_spare(self) -> None:
         self.repository()
