@@ -560,7 +560,20 @@ CAUGHT = (
     ("DB_PASSWORD=¤", "pass" + "word123"),
     ("API_SECRET=¤", "secr" + "et123"),
     ("password: ¤", "Pass" + "word1"),
-    ("--ghp_¤ -ghp_¤ x-ghp_¤".replace("ghp_", ""), *["ghp_" + "a1B2" * 9] * 3),
+    ("--¤ -¤ x-¤", *("ghp_" + part * 9 for part in ("a1B2", "c3D4", "e5F6"))),
+    ("ghp_ is the head of ¤", "ghp_" + "a1B2" * 9),
+    ("https://a.example/?next=%2F¤", "ghp_" + "a1B2" * 9),
+    ("bot¤", "xoxb-" + "1234-5678-" + "a1B2" * 6),
+    ("curl -u 'bob:¤' https://a.example", "two words" + " 9x"),
+    ('{"token": "Bearer ¤"}', "a1b2" * 8),
+    ("git clone https://x-access-token:¤@github.com/a/b.git", "ghs_" + "a1B2" * 9),
+    ("secret_key_base: ¤", "0a1b" * 16),
+    ("https://¤@a.example/x", "a1B2" * 8),
+    ("postgres://u:¤@h/db and redis://:¤@c:6379", "p0st" + "gresPw", "a1B2" * 6),
+    ("API_KEY=¤ make", "abc123." + "AKIA" + "ABCDEFGH" * 2 + ".tail99"),
+    ("curl -u 'bob:¤' b", '"quo' + 'ted9"'),
+    ("x-api-key: Basic ¤", "a1b2" * 8),
+    ("auth_token: 'bot ¤'", "hunter" + "7x"),
     ("twitter bearer ¤", "A" * 21 + "a1B2" * 12 + "%3D" + "c3D4" * 12),
     ("Authorization: SSWS ¤", "00a1B2" * 7),
     ("Authorization: OAuth ¤", "a1B2" * 6),
@@ -690,6 +703,21 @@ HARMLESS = (
     "password: |\n  Must have 8+ characters\n  and a digit",
     '"password": {"type": "string", "minLength": 8, "description": "of the v2 user"}',
     "secrets:\n  - db_password\n  - api-key-v2\nrestore-keys: |\n  linux-node20-\n  linux-",
+    "volume ubuntu-sk-" + "a1b2" * 6 + " task-proj-" + "a1b2" * 10,
+    "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABgQ" + "a1B2" * 12,
+    "data:image/png;base64," + "a1B2" * 6 + "/AKIA" + "ABCDEFGH" * 2,
+    'password=TODO password = "ask bob for the one"',
+    "OPENAI_API_KEY=sk-... API_KEY=`cat /run/secrets/api_key` ./run",
+    "passwords: {policy: strict9, history: last5x}",
+    "connect(password=entered, host=host)",
+    "password = entered",
+    "headers = {'Authorization': v4auth_header}",
+    "champ : texte ; mot de passe : obligatoire",
+    "password: wiki/Passwords",
+    "https://first.middle.lastname.of.somebody@a.example/x",
+    "FILE_PAT = 'src/**/test_2024_*.py!x9'; rg 'PASSWORD='hits2024 | wc",
+    'api_key = "api-key-v2" secret: db_secret_2024',
+    'tokens: {"id": "' + "a1b2" * 8 + '"}',
     "${TOKEN:0:8} ${TOKEN:?must be set} ${TOKEN:+--auth} ${TOKEN:-none} ${TOKEN:-$OTHER}",
     "credentials: init.credentials ?? 'same-origin'",
     "password: string\ntoken: str | None\napi_key: z.string()",
@@ -700,7 +728,8 @@ HARMLESS = (
 # How a value is rated, and what is asked of one behind a name.
 STRENGTHS = (
     ("required", 0), ("correct horse", 0), ("sha-256", 0), ("base64url-encoded", 0), ("hunter2", 1), ("db-auth-7", 1),
-    ("correct-horse!", 1), ("a8s7df", 2), ("a8s7df6!", 3), ("a1b2" * 4, 3), ("aBcDeFgHiJkL" * 2, 3),
+    ("correct-horse!", 1), ("a8s7df", 2), ("a8s7df6!", 3), ("a1b2" * 4, 3), ("aBcDeFgHiJkL" * 2, 3), ("a8s7", 0),
+    ("a8s7d", 2), ("getUserNameFromTokenStore", 0), ("abCdeFghIjKlmNopQrst", 3), ("SolanaWeb3Credentials", 2),
 )
 NAMES = (
     ("DB_PASSWORD", "", sc.PASS), ("dbPass", "", sc.PASS), ("pass", "", sc.UPPER_KEY), ("Passwörter", "", None),
@@ -708,6 +737,7 @@ NAMES = (
     ("TOKEN", "", sc.SECRET), ("token", "", sc.BARE_TOKEN), ("total_tokens", "", None), ("n_tokens", "", sc.BARE_TOKEN),
     ("token", "public key", None), ("STRIPE_KEY", "", sc.UPPER_KEY), ("stripeKey", "", sc.OTHER_KEY),
     ("PRIMARY_KEY", "", None), ("spring.cache.secret", "", sc.SECRET), ("key", "", None), ("monkey", "", None),
+    ("cache_password", "", sc.PASS), ("apikey", "", sc.SECRET), ("pat", "", None), ("--stripe-key", "", None),
 )
 
 
@@ -745,6 +775,8 @@ class RedactionTests(Case):
         value = "Tiger" + "7292k"
         texts = [f"tried {value} by hand", f"DB_PASSWORD={value}", "nothing here"]
         self.assertEqual(sc.redact_all(texts), ([f"tried {M} by hand", f"DB_PASSWORD={M}", "nothing here"], 2))
+        texts = ["DB_PASSWORD=Tiger729", "Tiger729Tiger729", "it is Tiger729"]  # eight characters are enough
+        self.assertEqual(sc.redact_all(texts), ([f"DB_PASSWORD={M}", M + M, f"it is {M}"], 4))
 
     def test_a_token_is_no_part_of_the_name_behind_it(self) -> None:
         once = sc.redact("sk-" + "a1B2c3D4" * 4 + "--password docker")
@@ -752,7 +784,7 @@ class RedactionTests(Case):
         self.assertEqual(sc.redact(once[0]), (once[0], 0))
 
     def test_an_ordinary_word_or_short_value_is_struck_only_in_its_place(self) -> None:
-        for value in ("postgres", "pg1"):
+        for value in ("postgres", "Postgres", "pg1", "Tiger72"):
             with self.subTest(value):
                 texts = [f"PGPASSWORD={value}", f"start {value}"]
                 self.assertEqual(sc.redact_all(texts), ([f"PGPASSWORD={M}", f"start {value}"], 1))
