@@ -4050,6 +4050,7 @@ The second page loses its footer.
                 "Two.",
             ],
         )
+        self.assertEqual(sc.place_line({"branch": "b" * 201, "head": "c" * 40}), f"Branch `{'b' * 199}…` @ ccccccccc")
 
     def test_what_drift_says(self) -> None:
         git = {"branch": "main", "head": "a" * 40, "dirty": False}
@@ -4069,10 +4070,16 @@ The second page loses its footer.
             (sc.Drift(False, "main", 0, False, many | {f"g{n}": "uncompared" for n in range(4)}, True),
              ["- ⚠ Changed after the checkpoint, re-read before editing: `f0`, `f1`, `f2` … and 1 more",
               "- Could not be compared (no readable file): `g0`, `g1`, `g2` … and 1 more"]),
+            (sc.Drift(False, "main", 0, False, {"a": "changed", "b": "new", "c": "deleted"}, True),
+             ["- ⚠ Changed after the checkpoint, re-read before editing: `a`, `b` (new), `c` (deleted)"]),
         ]:  # fmt: skip
             with self.subTest(expected=expected):
                 text = brief(record(git=git), drift, (3, 100))
                 self.assertEqual(text.partition("\n\n## Since this checkpoint\n")[2].splitlines(), expected)
+        self.assertEqual(
+            brief(record(), sc.Drift(False, "main", None, False, {}, False)).splitlines()[-1],
+            "- No commit to compare with: only the 0 recorded file(s) were compared",
+        )
 
     def test_long_lists_end_in_a_count(self) -> None:
         saved = record(
@@ -4094,6 +4101,7 @@ The second page loses its footer.
                 ["## Since this checkpoint", "- No commit to compare with: only the 5 recorded file(s) were compared"],
             ],
         )
+        self.assertNotIn(" more", brief(saved, NO_DRIFT, (5, 100)))
 
     def test_text_starts_no_structure_of_its_own(self) -> None:
         for text, expected in [
@@ -4117,8 +4125,11 @@ The second page loses its footer.
             ("[x] done", r"\[x] done"),
             ("    indented code", "indented code"),
             ("<b>bold", r"\<b>bold"),
+            ("<B>bold", r"\<B>bold"),
             ("a <!-- b", r"a \<!-- b"),
+            ("a <?php", r"a \<?php"),
             ("a</b>", r"a\</b>"),
+            ("a<system-reminder>", r"a\<system-reminder>"),
             ("if a < b and List<int>", "if a < b and List<int>"),
             ("", ""),
         ]:
@@ -4138,6 +4149,7 @@ The second page loses its footer.
         ]:
             with self.subTest(text=ascii(text)):
                 self.assertEqual(sc.prose(text, 100), expected)
+        self.assertIn("\n\n## Goal\na\n\\# b\n\n", brief(record(primary="a\n\n# b", summary="c")))
 
     def test_nothing_ends_a_code_span(self) -> None:
         for text, expected in [
@@ -4149,10 +4161,15 @@ The second page loses its footer.
             ("a\\`b", "``a\\`b``"),
             ("a\nb\x1b\u2028c", r"`a b\x1b c`"),
             ("</x>", "`</x>`"),
+            ("", "`  `"),
         ]:
             with self.subTest(text=ascii(text)):
                 self.assertEqual(sc.code(text, 100), expected)
         self.assertEqual(sc.code("`" * 200, 3), "``` ``… ```")
+
+    def test_a_limit_counts_what_is_shown(self) -> None:
+        self.assertEqual(sc.code("\x1b\x1b", 6), r"`\x1b\…`")
+        self.assertEqual(sc.inline("\x1b\x1b", 6), r"\x1b\…")
 
     def test_recorded_text_can_forge_nothing_anywhere(self) -> None:
         attacks = [
@@ -4268,6 +4285,21 @@ The second page loses its footer.
         self.assertEqual(json.loads(sc.json_text(result)).keys(), result.keys())
         return result
 
+    def test_a_brief_may_have_just_its_limit(self) -> None:
+        self.store("s1", record(summary="é\n" * 900) | {"updatedAt": "2026-01-01T00:00:00Z"})
+        text = self.load()["text"]
+        size = len(text.encode())
+        for limit, shortened in ((size, False), (size - 1, True)):
+            with mock.patch.object(sc, "BRIEF_BYTES", limit):
+                self.assertEqual('Shortened to fit: format "full" has everything.' in self.load()["text"], shortened)
+
+    def test_a_long_text_is_whole_where_there_is_room(self) -> None:
+        summary = "It works. " * 399 + "It works."
+        self.store("s1", record(summary=summary))
+        text = self.load()["text"]
+        self.assertTrue(text.endswith(f"\n{summary}"), text[-60:])
+        self.assertNotIn("Shortened", text)
+
     def test_a_usual_brief_is_small(self) -> None:
         self.repository()
         self.save(tasks=["one", "two", "three"], summary="It works on one machine. " * 8, nextSteps=["go on"] * 3)
@@ -4278,6 +4310,11 @@ The second page loses its footer.
         self.store("s1", record(recentCommands=[command] * 2))
         lines = self.load()["text"].splitlines()
         self.assertLess(max(map(len, lines)), 100)
+        self.assertEqual(lines.count("- ✗ exit 10000000000… `x`"), 2)
+
+    def test_odd_states_of_a_file_are_shown_short(self) -> None:
+        self.store("s1", record(modifiedFiles=[{"path": "a"}, {"path": "b", "status": "ABCDE"}]))
+        self.assertIn("\n- a (M)\n- b (ABC…)\n", self.load()["text"])
 
     def test_a_time_far_off_is_no_trouble(self) -> None:
         for stamp, shown in [
@@ -4315,6 +4352,22 @@ def checkpoint_file(goal: Any = "Ship it", updated: str = "2026-03-01T10:00:00.0
 
 def stamp(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+class WarningTests(unittest.TestCase):
+    def test_warnings_are_short_and_few(self) -> None:
+        self.assertEqual(sc.bounded(["a\x1b", "b", "a\x1b", "x" * 400, "x" * 401]), [
+            r"a\x1b", "b", "x" * 400, "x" * 399 + "…"
+        ])  # fmt: skip
+        many = [f"{number:03} {'é' * 244}" for number in range(9)]  # 492 bytes each, and 4 around it
+        self.assertEqual(sc.bounded(many), [*many[:5], "… and 4 more warning(s)"])
+        self.assertEqual(sc.bounded(many[:5]), many[:5])
+        self.assertEqual(sc.warning_lines(["a\nb", "c"]), ["⚠ a b", "⚠ c"])
+
+    def test_what_fits(self) -> None:
+        """20,000 characters hold the text twice, as JSON, and 300 of the frame."""
+        for text, fits in (("t" * 9_843, True), ("t" * 9_844, False), ("\n" * 4_921, True), ("\n" * 4_922, False)):
+            self.assertEqual(sc.fits({"text": text}), fits, len(text))
 
 
 class SessionTests(Case):
@@ -4483,6 +4536,11 @@ class RootTests(Case):
         error = self.refused(self.listed, os.path.join(self.base, "\ud800"))  # a lone surrogate that is no byte
         self.assertTrue(error.startswith("projectRoot must be an existing directory"), error)
         self.assertEqual(self.refused(self.save, projectRoot="./app"), f"Nothing was saved.\nprojectRoot {cases[0][1]}")
+
+    def test_a_root_that_may_not_be_reached(self) -> None:
+        with mock.patch.object(os, "stat", side_effect=PermissionError(errno.EACCES, "Permission denied")):
+            error = self.refused(sc.checked_root, self.root, "projectRoot")
+        self.assertEqual(error, f'projectRoot can\'t be reached (Permission denied): "{self.root}"')
 
     @unittest.skipIf(WINDOWS, "links need a privilege there")
     def test_links_are_resolved(self) -> None:
@@ -5597,6 +5655,10 @@ class LoadingTests(Case):
         self.assertEqual([entry["selector"] for entry in answer["candidates"]], [f"s{n}" for n in range(11, 1, -1)])
         self.assertEqual((answer["total"], answer["omitted"], answer["warnings"]), (13, 3, []))
         self.assertIn("- … and 3 more\n", answer["text"])
+        shutil.rmtree(self.path(".claude-checkpoints"))
+        put(self, "bad.json", b"")
+        warning = "⚠ bad: bad.json is unreadable: it is empty; bad.json.prev is missing."
+        self.assertEqual(self.load(session="mine")["text"].split("\n")[-2:], [ASK, warning])
 
     def test_another_sessions_checkpoint(self) -> None:
         self.save("Theirs", session="s2")
@@ -5752,6 +5814,23 @@ class LoadingTests(Case):
         without_git = self.call(TOOL_NAMES[2], {}, PATH=self.base)
         unknown = "No facts from git: git is not on PATH; whether a checkpoint came with the repository is not known."
         self.assertEqual((without_git["total"], without_git["warnings"]), (3, [unknown]))
+        self.git("rm", "-q", "--cached", ".claude-checkpoint")
+        self.assertEqual(self.list()["warnings"], warnings[:1])
+        os.rename(self.path(".claude-checkpoint"), self.path(".claude-checkpoint.prev"))
+        self.git("add", "-f", ".claude-checkpoint.prev")
+        self.assertIn(warnings[1], self.list()["warnings"])
+
+    @POSIX_ONLY
+    def test_a_long_warning_is_cut(self) -> None:
+        self.save()
+        folder = os.path.join(self.base, *["x" * 200] * 2)
+        os.makedirs(folder)
+        git = os.path.join(folder, "git")
+        with open(git, "w", encoding="utf-8") as file:
+            file.write("#!/nowhere\n")
+        os.chmod(git, 0o755)
+        answer = self.call(TOOL_NAMES[1], {"session": "s1"}, PATH=folder)
+        self.assertEqual(answer["warnings"], [f"No facts from git: {git}"[:399] + "…"])
 
     def test_a_repository_of_ones_own_among_the_checkpoints_is_nobody_elses(self) -> None:
         self.repository()
@@ -5971,8 +6050,12 @@ class ListingTests(Case):
     def test_the_limit_keeps_the_newest_of_what_can_be_read(self) -> None:
         """A main file of the wrong shape says nothing about the time of its backup, which is listed instead."""
         put(self, "middle.json", checkpoint_file(updated="2026-03-05T00:00:00.000Z"))
+        put(self, "a.json", checkpoint_file(updated="2026-03-09T00:00:00.000Z"))
+        put(self, "a.json.prev", checkpoint_file(updated="2026-03-01T00:00:00.000Z"))
+        self.assertEqual(self.order(limit=1), ["a"])
         wrong: JSON = {"version": 1, "goal": {}}
-        for stamps in ({}, {"updatedAt": "2026-03-01T00:00:00.000Z"}):
+        early = {"updatedAt": "2026-03-01T00:00:00.000Z"}
+        for stamps in ({}, early, {"goal": {"primary": "g"}, "updatedAt": ""}):
             put(self, "a.json", wrong | stamps)
             put(self, "a.json.prev", checkpoint_file(updated="2026-03-09T00:00:00.000Z"))
             self.assertEqual(self.order(limit=1), ["a"], stamps)
@@ -5981,6 +6064,25 @@ class ListingTests(Case):
         self.assertEqual(self.order(limit=1), ["middle"])
         put(self, "b.json", wrong | {"updatedAt": "2026-03-09T00:00:00.000Z"})
         self.assertEqual(self.order(limit=3), ["middle", "a", "b"])
+        put(self, "a.json", checkpoint_file(5, "2026-03-09T00:00:00.000Z"))  # wrong only at a second look
+        put(self, "old.json", checkpoint_file(updated="2026-02-01T00:00:00.000Z"))
+        for limit, expected in ((1, ["middle"]), (2, ["middle", "a"]), (3, ["middle", "a", "old"])):
+            self.assertEqual(self.order(limit=limit), expected)
+
+    def test_odd_values_at_a_glance(self) -> None:
+        self.save()
+        times: list[Any] = [5, "", None, []]
+        goals: list[Any] = [5, None, "primary", ["primary"], {}, {"primary": 5}]
+        for number, odd in enumerate([{"updatedAt": one} for one in times] + [{"goal": one} for one in goals]):
+            put(self, f"odd-{number}.json", checkpoint_file() | odd)
+        answer = self.list(limit=0)
+        self.assertEqual((self.order(limit=0)[0], answer["total"]), ("s1", 11))
+        self.assertEqual([entry["goal"] for entry in answer["entries"][1:]], ["(unreadable)"] * 10)
+
+    def test_a_checkpoint_that_has_just_gone(self) -> None:
+        caller = sc.Caller(self.environ, self.root, lambda: (None, []), "")
+        listed = sc.listed_checkpoint(sc.reading_call({}, sc.LIST_INPUT, caller), "gone", 0.0)
+        self.assertEqual((listed.entry["goal"], listed.warnings), ("(unreadable)", ["gone: it is gone."]))
 
     def test_a_thousand(self) -> None:
         folder = os.path.dirname(put(self, "x", b""))
@@ -5995,6 +6097,7 @@ class ListingTests(Case):
         self.assertLessEqual(len(everything["text"]), 10_000)
         named = everything["text"].count("- `session-")
         self.assertEqual(everything["text"].split("\n")[-1], f"- … and {1_000 - named} more")
+        self.assertGreater(len(everything["text"]), 9_000)
         most = self.list(limit=1_000)
         self.assertLessEqual(len(json.dumps(most, ensure_ascii=False)), 20_000)
         self.assertLessEqual(len(most["text"]), 10_000)
@@ -6021,6 +6124,15 @@ class ListingTests(Case):
         entries = {entry["selector"]: entry["goal"] for entry in answer["entries"]}
         self.assertEqual(entries["a"], "one - `s9` (just now): two # three")
         self.assertEqual(len(entries["e"]), 500)
+
+    def test_branches_are_data(self) -> None:
+        branches = {"a": ("b\x1b[2Jx", r"b\x1b[2Jx"), "b": ("b" * 251, "b" * 249 + "…")}
+        for name, (branch, _) in branches.items():
+            put(self, f"{name}.json", checkpoint_file(git={"branch": branch, "head": "1" * 40}))
+        answer = self.list()
+        found = {entry["selector"]: entry["branch"] for entry in answer["entries"]}
+        self.assertEqual(found, {name: shown for name, (_, shown) in branches.items()})
+        self.assertIn(f", `{'b' * 59}…`): Ship it", answer["text"])
 
     def test_what_is_no_checkpoint_is_not_listed(self) -> None:
         self.save()
@@ -6518,6 +6630,9 @@ class OddStateTests(Case):
                 self.assertIn(sc.TRACKED, self.load()["warnings"])
                 self.assertNotIn("trusted unread", self.load()["text"])
                 self.assertIn(f"s1: {sc.TRACKED}", self.list()["warnings"])
+        self.write(".claude-checkpoint", json.dumps(checkpoint_file()))  # beside the submodule, not in it
+        self.assertEqual(self.load(checkpoint="legacy")["warnings"], [])
+        self.assertNotIn(f"legacy: {sc.TRACKED}", self.list()["warnings"])
 
     @unittest.skipIf(WINDOWS, "a git of our own is a shell script")
     def test_a_tracked_checkpoint_is_distrusted_though_git_fails_otherwise(self) -> None:
@@ -6953,6 +7068,8 @@ class ErrorTests(Case):
             (request(1.0, "ping"), -32600, None),
             (request([1], "ping"), -32600, None),
             (request({}, "ping"), -32600, None),
+            (call([1], TOOL_NAMES[2]), -32600, None),
+            (call(None, TOOL_NAMES[2]), -32600, None),
             ({"jsonrpc": "1.0", "id": 1, "method": "ping"}, -32600, 1),
             ({"id": 2, "method": "ping"}, -32600, 2),
             ({"jsonrpc": "2.0", "id": 3}, -32600, 3),
@@ -7035,6 +7152,9 @@ class ErrorTests(Case):
             {"jsonrpc": "2.0", "id": None, "error": {"code": 1, "message": "x"}},
             {"id": [], "result": None},
         ]
+        server = sc.Server(lambda data: None, {}, self.root)
+        for line in lines:  # while there is no worker
+            server.take_in(line)
         answers = piped(self, *lines, opening(), *lines, request(1, "ping"))
         self.assertEqual([answer["id"] for answer in answers], ["open", 1])
         self.assertEqual(os.listdir(self.root), [])
@@ -7094,6 +7214,16 @@ class BatchTests(Case):
             client.send([request("a", "ping")])
             self.assertEqual(client.receive()["error"]["code"], -32600)
         self.assertEqual(client.others, [])
+
+    def test_each_call_of_a_batch_can_be_cancelled(self) -> None:
+        client = Client(self)
+        client.open("2025-03-26", {"roots": {}})
+        client.send([call("first", TOOL_NAMES[2]), call("second", TOOL_NAMES[2])])
+        question = client.receive()
+        client.notify("notifications/cancelled", {"requestId": "second"})
+        self.assertEqual(client.request("ping")["result"], {})
+        client.send({"jsonrpc": "2.0", "id": question["id"], "result": {"roots": []}})
+        self.assertEqual([answer["id"] for answer in client.receive()], ["first"])
 
 
 class RootsTests(Case):
@@ -7162,6 +7292,16 @@ class RootsTests(Case):
         client.open()  # a new session, of a client without roots
         self.assertEqual(client.tool(TOOL_NAMES[2])["structuredContent"]["path"], self.root)
         self.assertEqual(client.others, [])
+
+    def test_only_the_answer_to_the_last_question_counts(self) -> None:
+        roots = sc.LegacyRoots(lambda message: None)
+        answer: JSON = {"id": "roots-1", "result": {"roots": []}}
+        for asked, taken in ((None, None), ("roots-2", None), ("roots-1", answer)):
+            roots.request = asked
+            responses: list[JSON] = [{"id": None, "result": {}}, answer]
+            for response in responses:
+                roots.receive(response)
+            self.assertEqual(roots.answer, taken)
 
     def test_answers_that_name_no_root(self) -> None:
         fallen = "its roots were passed over."
@@ -7368,6 +7508,15 @@ class CallTests(Case):
         for identity in (*range(100), None, "x", [], 1.5):
             server.take_in({"method": "notifications/cancelled", "params": {"requestId": identity}})
         self.assertEqual(server.cancelled, {})
+
+    def test_nothing_is_kept_of_calls_that_were_answered(self) -> None:
+        sent: list[bytes] = []
+        with mock.patch.object(sc, "end_on_signals"):
+            server = sc.Server(sent.append, self.environ, self.root)
+            for message in (opening(), call(1, TOOL_NAMES[2]), call(2, TOOL_NAMES[2])):
+                server.receive(json.dumps(message).encode())
+            server.finish(None)
+        self.assertEqual(([json.loads(data)["id"] for data in sent], server.cancelled), (["open", 1, 2], {}))
 
     def test_arguments_that_are_nested_too_deep_are_the_callers_fault(self) -> None:
         client = Client(self)
@@ -7599,6 +7748,19 @@ class EndTests(Case):
                 takers[one] += not int(status["SigBlk"], 16) >> (one - 1) & 1
         self.assertLessEqual(max(takers.values()), 1)
 
+    @POSIX_ONLY
+    def test_ctrl_c_before_the_first_message(self) -> None:
+        stdin = mock.Mock()
+        stdin.isatty.return_value, stdin.buffer.readline.side_effect = False, KeyboardInterrupt
+        with (
+            mock.patch.object(sys, "stdin", stdin),
+            mock.patch.object(os, "set_blocking"),
+            mock.patch.object(os, "_exit", side_effect=SystemExit) as left,
+            self.assertRaises(SystemExit),
+        ):
+            sc.main([])
+        self.assertEqual(left.call_args, mock.call(0))
+
     @unittest.skipIf(WINDOWS, "no signals like these")
     def test_a_signal_during_a_call(self) -> None:
         path, alive = self.hanging_git()
@@ -7755,6 +7917,7 @@ class HookTests(LaunchedCase):
         out, err = process.communicate(timeout=30)
         self.assertEqual((process.returncode, err), (0, b""))
         self.assertIn(out.count(b"\n"), (0, 1))
+        self.assertEqual(out[-1:], out and b"\n")
         return str(out.decode("ascii"))
 
     def test_whatever_happens_a_hook_ends_with_0(self) -> None:
@@ -7768,7 +7931,7 @@ class HookTests(LaunchedCase):
                 mock.patch.object(os, "_exit", side_effect=SystemExit) as left,
                 self.assertRaises(SystemExit),
             ):
-                sc.main(["hook-nudge"])
+                sc.main(["hook-nudge", "one more word"])
             left.assert_called_once_with(0)
 
     def guard(self, given: Any, **options: Any) -> str:
@@ -7851,7 +8014,7 @@ class HookTests(LaunchedCase):
         self.checkpoints(".claude-checkpoint")
         for value, speaks in [
             ("off", False), ("0", False), ("false", False), ("no", False), ("OFF", False), ("False", False),
-            ("", True), ("on", True), ("1", True), ("offline", True),
+            (" off ", False), ("", True), ("on", True), ("1", True), ("offline", True),
         ]:  # fmt: skip
             with self.subTest(value):
                 self.assertEqual(bool(sc.hook_nudge({"cwd": self.root}, {"SESSION_CHECKPOINT_NUDGE": value})), speaks)
@@ -8003,6 +8166,7 @@ class CommandLineTests(LaunchedCase):
             (["list", "--limit"], "list: --limit needs a value"),
             (["list", "--limit", "-1"], "list: --limit needs a whole number, 0 for all"),
             (["list", "--limit=x"], "list: --limit needs a whole number, 0 for all"),
+            (["list", "--limit=1234567890"], "list: --limit needs a whole number, 0 for all"),
             (["load", "a", "b"], 'load: unexpected word "b"'),
             (["list", "a"], 'list: unexpected word "a"'),
             (["save", "{}", "{}"], 'save: unexpected word "{}"'),
@@ -8018,6 +8182,16 @@ class CommandLineTests(LaunchedCase):
         last = f"session-checkpoint: {table[0][1]}; --help tells more"
         self.assertEqual((run.status, run.out, run.err.splitlines()[-1]), (2, "", last))
         self.assertEqual(os.listdir(self.root), [])
+
+    def test_the_first_equals_sign_ends_an_options_name(self) -> None:
+        found = sc.parse_words(["--project-root=a=b", "-", "--json"], sc.COMMON_OPTIONS, 1)
+        self.assertEqual(found, ({"--project-root": "a=b", "--json": ""}, ["-"]))
+
+    def test_without_docstrings(self) -> None:
+        for words, status, end in ((["--help"], 0, ""), (["x"], 2, 'unknown command "x"; --help tells more')):
+            done = subprocess.run([sys.executable, "-OO", MODULE, *words], capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.returncode, done.stdout.strip()), (status, ""))
+            self.assertEqual(done.stderr, end and f"session-checkpoint: {end}\n")
 
     def test_the_command_that_loads_again_works_from_anywhere(self) -> None:
         def printed(text: str) -> str:
@@ -8065,6 +8239,28 @@ class CommandLineTests(LaunchedCase):
         self.assertEqual(status, 0)
         self.assertIn("## Goal\nolder", out)
         self.assertIn("passed over what can't be read, be it newer: s2; list says why.", err)
+        for number in range(20):
+            self.write(f".claude-checkpoints/x{number}.json", "{x")
+        _, _, err = self.in_process("load", "--latest")
+        self.assertRegex(err, r"be it newer: (\w+, ){19}\w+ and 1 more; list says why\.\n$")
+
+    @POSIX_ONLY
+    def test_how_a_person_calls_the_program(self) -> None:
+        """The file that runs -> the call, where python3 is the Python that runs it and where it is another."""
+        same, other = os.path.join(self.base, "same"), os.path.join(self.base, "other dir")
+        for folder, target in ((same, sys.executable), (other, "/bin/sh")):
+            os.mkdir(folder)
+            os.symlink(target, os.path.join(folder, "python3"))
+        python = sc.shell_word(sys.executable)
+        for file, word in (
+            *((f"/x/a.{end}", f"/x/a.{end}") for end in ("py", "pyz", "zip")),
+            (other, f"'{other}'"),
+        ):
+            with mock.patch.object(sys, "argv", [file]):
+                programs = [sc.person({"PATH": path}).program for path in (same, other, self.root)]
+            self.assertEqual(programs, [f"python3 {word}", f"{python} {word}", f"{python} {word}"])
+        with mock.patch.object(sys, "argv", ["/x/it's"]):
+            self.assertEqual(sc.person({"PATH": same}).program, """'/x/it'"'"'s'""")
 
     def test_a_person_is_told_what_a_shell_takes(self) -> None:
         self.environ["CLAUDE_CODE_SESSION_ID"] = "own"
@@ -8123,6 +8319,10 @@ class CommandLineTests(LaunchedCase):
             self.assertEqual(list(misfits(json.loads(out), output[tool])), [])
         _, out, _ = self.in_process("load", "s1", "--json")
         self.assertEqual(json.loads(out)["checkpoint"], self.stored())
+        self.assertNotIn("resumeHint", json.loads(out))  # it is for a model
+        self.write(".claude-checkpoints/s1.json", json.dumps(checkpoint_file("é" * 3_000, summary="é" * 3_000)))
+        _, out, _ = self.in_process("load", "s1")
+        self.assertIn("\nShortened to fit: --json has everything.\n", out)
 
     def test_options_in_both_forms_and_what_wins(self) -> None:
         for name in ("a", "b", "c"):
@@ -8265,6 +8465,20 @@ class CommandLineTests(LaunchedCase):
             os.close(writing)
             self.assertEqual((done.returncode, done.stderr), (0, b""), words)
 
+    def test_how_it_ends_where_nothing_can_be_printed(self) -> None:
+        full = "session-checkpoint: the call was carried out, but its answer could not be printed: Full\n"
+        for code, status, said in ((errno.EPIPE, 0, ""), (errno.EINVAL, 0, ""), (errno.ENOSPC, 1, full)):
+            stdout, stderr = mock.Mock(), io.StringIO()
+            stdout.buffer.write.side_effect = OSError(code, "Full")
+            with (
+                mock.patch.object(sys, "stdout", stdout),
+                mock.patch.object(sys, "stderr", stderr),
+                mock.patch.object(os, "_exit") as left,
+            ):
+                sc.say("text", stdout)
+                sc.say("text", mock.Mock(buffer=stdout.buffer))  # for another stream the process goes on
+            self.assertEqual((left.call_args_list, stderr.getvalue()), ([mock.call(status)], said * 2))
+
     @POSIX_ONLY
     def test_output_that_is_closed(self) -> None:
         for words, shell, status in [(["--version"], 'exec "$@" >&-', 0), (["frobnicate"], 'exec "$@" 2>&-', 2)]:
@@ -8348,6 +8562,7 @@ class ProjectTests(unittest.TestCase):
         self.assertEqual(block[1], '# requires-python = ">=3.10"\n# dependencies = []\n')
         self.assertIn("\n# SPDX-License-Identifier: MIT\n", module)
         self.assertIn('\nrequires-python = ">=3.10"\n', project)
+        self.assertIn('\n[project]\nname = "session-checkpoint"\n', project)
         self.assertIn('\nlicense = "MIT"\n', project)
         self.assertIn('\nsession-checkpoint = "session_checkpoint:main"\n', project)
         self.assertIsNone(re.search(r"^dependencies", project, re.M))
@@ -8366,12 +8581,12 @@ class ProjectTests(unittest.TestCase):
 
     def test_the_plugins_commands_allow_tools_that_exist(self) -> None:
         self.assertEqual(sorted(os.listdir(os.path.join(PLUGIN, "commands"))), ["resume.md", "save.md"])
-        for name in ("resume.md", "save.md"):
+        for name, tools in (("resume.md", TOOL_NAMES[1:]), ("save.md", TOOL_NAMES[:1])):
             text = self.text("plugin", "commands", name)
             allowed = re.search(r"^allowed-tools: (.+)$", text, re.M)
             assert allowed
-            tools = {FULL_NAME + tool for tool in sc.TOOLS}
-            self.assertLessEqual(set(allowed[1].split(", ")), tools)
+            self.assertEqual(allowed[1].split(", "), [FULL_NAME + tool for tool in tools])
+            self.assertRegex(text, r"\A---\ndescription: \w")
             self.assertIn("$ARGUMENTS", text)
 
     def hooks(self) -> dict[str, tuple[str, JSON]]:
