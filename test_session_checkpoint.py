@@ -4051,6 +4051,9 @@ The second page loses its footer.
             ],
         )
         self.assertEqual(sc.place_line({"branch": "b" * 201, "head": "c" * 40}), f"Branch `{'b' * 199}…` @ ccccccccc")
+        self.assertEqual(sc.place_line({"branch": "main"}), "")
+        for name, expected in (("n" * 101, "n" * 99 + "…"), ("", "this project")):
+            self.assertTrue(brief(record(name=name)).startswith(f"# Resuming: {expected} (checkpoint"))
 
     def test_what_drift_says(self) -> None:
         git = {"branch": "main", "head": "a" * 40, "dirty": False}
@@ -4560,6 +4563,13 @@ class RootTests(Case):
             sc.project_root(None, sc.Caller({}, top, lambda: (None, [late]), ""))
         self.assertEqual(str(raised.exception), f"{late} {error}")
         self.assertEqual(self.listed(self.root, cwd=top)["path"], self.root)
+        file = os.path.join(self.base, "file")
+        with open(file, "wb"):
+            pass
+        error = self.refused(self.listed, cwd="file")
+        self.assertEqual(error, f'The working directory must be an existing directory: "{file}"')
+        with self.assertRaisesRegex(sc.ToolError, " Pass --project-root, or set CHECKPOINT_PROJECT_ROOT to "):
+            sc.project_root(None, sc.Caller({}, None, lambda: (None, []), "a program at a shell"))
         error = self.refused(self.listed, cwd=None)
         self.assertEqual(error, f"The working directory does not exist any more. {MEND_ROOT}")
         gone = os.path.join(self.base, "gone")
@@ -4569,6 +4579,8 @@ class RootTests(Case):
             home = f"The project root is the home directory. {MEND_ROOT}"
             answer = self.listed(cwd=self.base)
             self.assertEqual((answer["path"], answer["warnings"]), (self.base, [home]))
+            found = sc.project_root(None, sc.Caller({}, self.base, lambda: (None, [late]), ""))
+            self.assertEqual(found, (self.base, [late, home]))
             self.assertEqual(self.listed(self.base)["warnings"], [])
             self.assertEqual(self.listed(CHECKPOINT_PROJECT_ROOT=self.base)["warnings"], [])
             self.assertEqual(self.listed(cwd=self.root)["warnings"], [])
@@ -5631,6 +5643,15 @@ class LoadingTests(Case):
         self.git("checkout", "-q", "--detach")
         self.assertIsNone(self.load()["drift"]["currentBranch"])
 
+    def test_a_repository_that_came_after_the_checkpoint(self) -> None:
+        self.save()
+        self.repository()
+        answer = self.load()
+        drift = {"branchChanged": False, "currentBranch": "main", "commitsSince": None, "changedSince": []}
+        self.assertEqual((answer["drift"], answer["warnings"]), (drift, []))
+        last = "- No commit to compare with: only the 0 recorded file(s) were compared"
+        self.assertEqual(answer["text"].splitlines()[-1], last)
+
     def test_nothing_to_resume(self) -> None:
         text = f"There is no checkpoint in {self.root}: nothing to resume."
         for session in ("s1", None):
@@ -5757,7 +5778,7 @@ class LoadingTests(Case):
         kept = checkpoint_file(sessionId="s1", extra={"deep": [1, None]}, project={"name": "my-app"})
         put(self, "s1.json", kept)
         answer = self.load(format="full")
-        self.assertEqual(answer["checkpoint"], kept)
+        self.assertEqual((answer["checkpoint"], next(iter(answer))), (kept, "text"))
         self.assertEqual(answer["drift"], UNTOUCHED)
         self.assertRegex(answer["text"], r"^# Resuming: my-app \(checkpoint saved [^)]+, 2026-03-01 10:00:00 UTC\)$")
         self.assertEqual(self.load(session="s2", checkpoint="s1", format="full")["resumeHint"], hint("s1"))
@@ -5777,6 +5798,9 @@ class LoadingTests(Case):
         os.makedirs(projects)
         with open(os.path.join(os.path.dirname(projects), "s2.jsonl"), "wb"):
             pass  # not in a folder of its project
+        for number in range(8):  # among which the folder is hardly the first that is looked at
+            with open(os.path.join(os.path.dirname(projects), f"file-{number}"), "wb"):
+                pass
         for name in ("s1", "legacy"):
             transcript = os.path.join(projects, f"{name}.jsonl")
             os.mkdir(transcript) if WINDOWS else os.mkfifo(transcript)  # nothing that opens it would come back
@@ -5887,7 +5911,8 @@ class LoadingTests(Case):
         put(self, "s1.json", checkpoint_file(git=git, meta={"filesOmitted": 7}))
         omitted = "7 changed file(s) did not fit the checkpoint and were not compared."
         gone = "There is no git repository here any more; only the recorded files were compared."
-        self.assertEqual(self.load()["warnings"], [gone, omitted])
+        answer = self.load()
+        self.assertEqual((answer["warnings"], answer["drift"]["branchChanged"]), ([gone, omitted], False))
         self.repository(a__txt="alpha\n")
         self.git("rm", "-q", "--cached", "-r", ".claude-checkpoints")
         unknown = "The saved commit can't be compared with the present one; only the recorded files were compared."
@@ -5910,6 +5935,18 @@ class LoadingTests(Case):
         self.assertEqual(self.load()["drift"]["changedSince"], ["a.txt", "old.txt"])
         put(self, "s1.json", checkpoint_file(updated=stamp(now + 3600), git=git))
         self.assertEqual(self.load()["drift"]["changedSince"], ["a.txt", "old.txt"])
+
+    @POSIX_ONLY
+    def test_when_a_file_changed(self) -> None:
+        """The change of the name itself counts, whatever time was written on it, and that of no link's target."""
+        os.utime(self.write("a.txt"), (1, 1))
+        self.assertTrue(sc.changed_later(self.root, "a.txt", 10.0))
+        os.symlink("nowhere", self.path("link"))
+        since = os.lstat(self.path("link")).st_ctime
+        while os.stat(self.root).st_ctime <= since:
+            os.utime(self.root)
+        self.assertFalse(sc.changed_later(self.root, "link", since))
+        self.assertTrue(sc.changed_later(self.root, "gone/too", since))
 
     def test_no_answer_is_over_the_limits(self) -> None:
         long = ["«" * 300 + str(number) for number in range(40)]
@@ -6047,6 +6084,22 @@ class ListingTests(Case):
         self.assertEqual(self.list(), self.list(limit=10))
         self.assertEqual(len(self.list(limit=0)["entries"]), 18)
 
+    def test_only_what_is_shown_is_checked(self) -> None:
+        for number in range(9):
+            put(self, f"s{number}.json", checkpoint_file())
+        with mock.patch.object(sc, "look_up", wraps=sc.look_up) as look_up:
+            self.list(limit=3)
+        self.assertEqual(look_up.call_count, 3)
+
+    def test_git_is_not_asked_without_need(self) -> None:
+        put(self, "s1.json", checkpoint_file())
+        with mock.patch.object(sc, "run_git") as run_git:
+            self.list()  # outside a repository
+            shutil.rmtree(self.path(".claude-checkpoints"))
+            os.mkdir(self.path(".git"))
+            self.list()  # where there is no checkpoint
+        run_git.assert_not_called()
+
     def test_the_limit_keeps_the_newest_of_what_can_be_read(self) -> None:
         """A main file of the wrong shape says nothing about the time of its backup, which is listed instead."""
         put(self, "middle.json", checkpoint_file(updated="2026-03-05T00:00:00.000Z"))
@@ -6083,6 +6136,10 @@ class ListingTests(Case):
         caller = sc.Caller(self.environ, self.root, lambda: (None, []), "")
         listed = sc.listed_checkpoint(sc.reading_call({}, sc.LIST_INPUT, caller), "gone", 0.0)
         self.assertEqual((listed.entry["goal"], listed.warnings), ("(unreadable)", ["gone: it is gone."]))
+        self.save()
+        with mock.patch.object(sc, "look_up", side_effect=OSError(errno.EIO, "Input/output error")):
+            answer = self.list()
+        self.assertEqual(answer["warnings"], ["s1: [Errno 5] Input/output error."])
 
     def test_a_thousand(self) -> None:
         folder = os.path.dirname(put(self, "x", b""))
@@ -6634,6 +6691,15 @@ class OddStateTests(Case):
         self.assertEqual(self.load(checkpoint="legacy")["warnings"], [])
         self.assertNotIn(f"legacy: {sc.TRACKED}", self.list()["warnings"])
 
+    def test_a_tracked_checkpoint_is_distrusted_though_the_commits_are_not_known(self) -> None:
+        self.repository()
+        self.save("g")
+        self.git("add", "-f", ".claude-checkpoints")
+        with mock.patch.object(sc, "commits_since", side_effect=sc.GitFailure("too late")):
+            answer = self.load()
+        unknown = "The commits since the checkpoint could not be read: too late; only the recorded files were compared."
+        self.assertEqual(answer["warnings"], [sc.TRACKED, unknown])
+
     @unittest.skipIf(WINDOWS, "a git of our own is a shell script")
     def test_a_tracked_checkpoint_is_distrusted_though_git_fails_otherwise(self) -> None:
         self.repository()
@@ -6694,8 +6760,13 @@ class OddStateTests(Case):
     def test_a_root_whose_name_has_a_second_line(self) -> None:
         root = self.path("a\n# forged")
         os.mkdir(root)
-        for answer in (self.save("g", projectRoot=root), self.list(projectRoot=root)):
+        for answer in (self.save("g", projectRoot=root), self.list(projectRoot=root), self.load(projectRoot=root)):
             self.assertNotIn("\n# forged", answer["text"])
+            self.assertNotIn("\n", answer["path"])
+        with open(os.path.join(root, ".claude-checkpoints", "s1.json"), "wb"):
+            pass
+        for selector in ("s1", "s2"):
+            self.assertNotIn("\n", self.refused(self.load, checkpoint=selector, projectRoot=root))
         self.assertIn("'$(x)'", sc.shell_word("$(x)"))
 
     @unittest.skipIf(WINDOWS, "other descriptors there")
@@ -6862,7 +6933,7 @@ sys.meta_path.insert(0, Gone())
         uri = {"uri": "file:///" + self.root.replace(os.sep, "/").lstrip("/")}
         client.send({"jsonrpc": "2.0", "id": client.receive()["id"], "result": {"roots": [uri]}})
         self.assertEqual(client.receive()["result"]["structuredContent"]["path"], self.root)
-        commands = [{"command": "API_TOKEN=8f3k29fk2 make"}]
+        commands = [{"command": ["API_TOKEN=8f3k29fk2", "make"]}]
         saved = client.tool(TOOL_NAMES[0], goal="g", session="s1", recentCommands=commands)["structuredContent"]
         self.assertEqual((saved["counts"]["redactions"], "main@" in saved["text"]), (1, True))
         self.commit()
@@ -7068,6 +7139,9 @@ class ErrorTests(Case):
             (request(1.0, "ping"), -32600, None),
             (request([1], "ping"), -32600, None),
             (request({}, "ping"), -32600, None),
+            (request("long", "n" * 900), -32601, "long"),
+            (request("long", "n" * 900, {"_meta": envelope()}), -32601, "long"),
+            (call("long", "n" * 900), -32602, "long"),
             (call([1], TOOL_NAMES[2]), -32600, None),
             (call(None, TOOL_NAMES[2]), -32600, None),
             ({"jsonrpc": "1.0", "id": 1, "method": "ping"}, -32600, 1),
@@ -7169,6 +7243,12 @@ class ErrorTests(Case):
         status, log = ended(client)
         self.assertEqual(status, 0)
         self.assertRegex(log, r"^(session-checkpoint: internal error: ValueError at \w+\.py:\d+\n){2}$")
+
+    def test_the_log_names_the_innermost_line(self) -> None:
+        try:
+            json.loads("{")
+        except ValueError as error:
+            self.assertRegex(sc.where_raised(error), r"^JSONDecodeError at decoder\.py:\d+$")
 
     def test_an_internal_error_of_any_method(self) -> None:
         client = altered(self, "sc.tool_list = lambda: 1 / 0")
@@ -7292,6 +7372,22 @@ class RootsTests(Case):
         client.open()  # a new session, of a client without roots
         self.assertEqual(client.tool(TOOL_NAMES[2])["structuredContent"]["path"], self.root)
         self.assertEqual(client.others, [])
+
+    def test_an_answer_that_comes_at_any_moment_ends_the_wait(self) -> None:
+        """Here it comes just before the news is cleared for the second time, as the wait begins."""
+        sent: list[JSON] = []
+        roots = sc.LegacyRoots(sent.append)
+        clear = roots.news.clear
+
+        def clear_late() -> None:
+            if sent:
+                roots.receive({"id": "roots-1", "result": {"roots": []}})
+            clear()
+
+        roots.initialized = True
+        with mock.patch.object(roots.news, "clear", clear_late), mock.patch.object(sc, "ROOTS_SECONDS", 0.02):
+            self.assertEqual(roots.first(), (None, []))
+        self.assertEqual([message["method"] for message in sent], ["roots/list"])
 
     def test_only_the_answer_to_the_last_question_counts(self) -> None:
         roots = sc.LegacyRoots(lambda message: None)
@@ -7457,6 +7553,7 @@ class RootsTests(Case):
             ("file://c%3A/x", "/c:/x", "C:\\x"),
             ("file://d:\\dev\\app", "/d:\\dev\\app", "D:\\dev\\app"),
             ("file://server/share/x", None, "\\\\server\\share\\x"),
+            ("file://\\\\server\\share", "/\\\\server\\share", None),
             ("file:///a%00b", None, None),
             ("file:///C:/a%00b", None, None),
             ("https://x/y", None, None),
@@ -7503,11 +7600,33 @@ class CallTests(Case):
         with self.assertRaisesRegex(sc.ToolError, "^The arguments are nested too deep.$"):
             sc.blaming_the_machine(mock.Mock(side_effect=RecursionError))
 
+    def test_trouble_without_words(self) -> None:
+        for trouble, text in [
+            (OSError(), "Could not read the project: OSError."),
+            (OSError(errno.EIO, "Input/output error"), "Could not read the project: Input/output error."),
+            (OSError(errno.EIO, "Input/output error", b"/x\xff"), r"Could not read /x\xff: Input/output error."),
+        ]:
+            self.assertEqual(self.refused(sc.blaming_the_machine, mock.Mock(side_effect=trouble)), text)
+
     def test_nothing_is_kept_of_cancellations_without_a_call(self) -> None:
         server = sc.Server(lambda data: None, {}, self.root)
         for identity in (*range(100), None, "x", [], 1.5):
             server.take_in({"method": "notifications/cancelled", "params": {"requestId": identity}})
         self.assertEqual(server.cancelled, {})
+
+    def test_a_thread_that_does_not_start(self) -> None:
+        sent: list[bytes] = []
+        no_thread = RuntimeError("can't start new thread")
+        with (
+            mock.patch.object(sc, "end_on_signals"),
+            mock.patch.object(sc, "log"),
+            mock.patch.object(threading.Thread, "start", side_effect=no_thread),
+        ):
+            server = sc.Server(sent.append, self.environ, self.root)
+            for message in (opening(), call(1, TOOL_NAMES[2], projectRoot=self.root)):
+                server.receive(json.dumps(message).encode())
+            server.finish(None)
+        self.assertEqual([json.loads(data)["id"] for data in sent], ["open", 1])
 
     def test_nothing_is_kept_of_calls_that_were_answered(self) -> None:
         sent: list[bytes] = []
@@ -7968,10 +8087,14 @@ class HookTests(LaunchedCase):
         for words in ("3 saved", "2026-10-09 02:24 UTC", "call load_session_checkpoint", "check with the user"):
             self.assertIn(words, first)
         self.assertNotIn("SECRET", first)
+        self.assertEqual(self.nudge(SESSION_START, TZ="XXX-9"), first)
         for source in ("resume", "clear", "compact", "fork"):  # Claude Code replays the line: it must not differ
             self.assertEqual(self.nudge(SESSION_START | {"source": source, "session_id": "other"}), first)
         self.checkpoints(".claude-checkpoint")
         self.assertIn("4 saved", self.nudge(SESSION_START))
+        self.checkpoints(".claude-checkpoints/s2.json", at=1791599040)
+        self.checkpoints(".claude-checkpoints/s2.json.prev")
+        self.assertIn("2026-10-10 02:24 UTC", self.nudge(SESSION_START))
 
     def test_the_nudge_counts_checkpoints_and_nothing_else(self) -> None:
         folder = ".claude-checkpoints/"
@@ -8098,7 +8221,7 @@ class HookTests(LaunchedCase):
                 with self.subTest(data=data[:40], program=program):
                     self.assertEqual(self.finish(hook), "")
         for process in endless:
-            process.wait(timeout=30)  # while its input is still open
+            process.wait(timeout=9)  # while its input is still open; Claude Code waits for 10 s
             self.assertEqual(self.finish(process), "")
 
     @POSIX_ONLY
@@ -8136,6 +8259,7 @@ class CommandLineTests(LaunchedCase):
         run = self.run_program("--help")
         self.assertEqual((run.status, run.err), (0, ""))
         self.assertTrue(run.out.startswith("Save the working state of a coding-agent session"))
+        self.assertFalse(run.out.endswith("\n\n"))
         for words in (("-h",), ("load", "--help"), ("save", "--help")):
             self.assertEqual(self.in_process(*words), (0, run.out, ""))
         for word in (*sc.VERBS, *sc.HOOKS, "--help", "--version", "--latest", "--limit N"):
@@ -8181,7 +8305,29 @@ class CommandLineTests(LaunchedCase):
         run = self.launch(*table[0][0])
         last = f"session-checkpoint: {table[0][1]}; --help tells more"
         self.assertEqual((run.status, run.out, run.err.splitlines()[-1]), (2, "", last))
+        self.assertEqual(self.run_program(*table[0][0]).status, 2)
         self.assertEqual(os.listdir(self.root), [])
+
+    @POSIX_ONLY
+    def test_when_the_command_that_loads_again_names_the_root(self) -> None:
+        """Where the program would not find it by itself: in CHECKPOINT_PROJECT_ROOT, else in the working directory."""
+        link = os.path.join(self.base, "link")
+        os.symlink(self.root, link)
+        named = f" --project-root {self.root}"
+        for variable, folder, option in (
+            (None, self.root, ""),
+            (None, link, ""),
+            (None, self.base, named),
+            (None, None, named),
+            (self.root, self.base, ""),
+            (self.root, None, ""),
+            (self.base, self.root, named),
+        ):
+            environ = {"CHECKPOINT_PROJECT_ROOT": variable} if variable else {}
+            caller = sc.Caller(environ, folder, lambda: (None, []), "program")
+            self.assertEqual(sc.load_command("s1", self.root, caller), f"program load s1{option}")
+        caller = sc.Caller({}, self.base, lambda: (None, []), "program")
+        self.assertEqual(sc.load_command("s1", "/a\x1b", caller), r"program load s1 --project-root '/a\x1b'")
 
     def test_the_first_equals_sign_ends_an_options_name(self) -> None:
         found = sc.parse_words(["--project-root=a=b", "-", "--json"], sc.COMMON_OPTIONS, 1)
@@ -8306,6 +8452,9 @@ class CommandLineTests(LaunchedCase):
                 self.assertEqual(self.stored()["goal"]["tasks"], [task("one")])
         run = self.run_program("save", "-", "--session", "s2", stdin=given.encode("utf-16"))
         self.assertEqual((run.status, self.stored("s2")["goal"]["primary"]), (0, "Ship it"), "as PowerShell 5 writes")
+        run = self.run_program("save", stdin=given.encode("utf-16") + b"x")
+        self.assertEqual((run.status, run.out, run.err.count("\n")), (1, "", 1))
+        self.assertIn("; this is no JSON: ", run.err)
 
     def test_json_prints_the_structured_answer(self) -> None:
         output = {tool["name"]: tool["outputSchema"] for tool in sc.tool_list()}
@@ -8385,6 +8534,12 @@ class CommandLineTests(LaunchedCase):
         os.rename(self.path(".claude-checkpoints", "abcd-1.json"), self.path(".claude-checkpoints", "other.json"))
         done, out, _ = self.in_process("load", "abcd")
         self.assertEqual((done, out.partition("## Goal\n")[2]), (0, "newer\n"))
+        os.mkdir(self.path("other"))
+        self.save("elsewhere", session="wxyz-1", projectRoot=self.path("other"))
+        done, out, _ = self.in_process("load", "wxyz", "--project-root=other")
+        self.assertEqual((done, out.partition("## Goal\n")[2]), (0, "elsewhere\n"))
+        with mock.patch.object(sc, "selectors", side_effect=OSError(errno.EACCES, "Permission denied", "/x")):
+            self.assertEqual(self.in_process("load", "wxyz"), (1, "", "Could not read /x: Permission denied.\n"))
 
     def test_where_there_is_nothing(self) -> None:
         for words in (["load"], ["load", "--latest"], ["list"], ["list", "--limit", "0"]):
@@ -8413,8 +8568,11 @@ class CommandLineTests(LaunchedCase):
             (["save", "[]"], f"{sc.SAVE_USAGE}; found an array.\n"),
             (["save", "{"], f"{sc.SAVE_USAGE}; this is no JSON: "),
             (["save", '{"goal": NaN}'], "NaN is no number of JSON"),
-            (["save", '{"goal": "g"}', "--project-root", "missing"], f'must be an existing directory: "{missing}"'),
-            (["load", "--project-root=missing"], f'must be an existing directory: "{missing}"'),
+            (
+                ["save", '{"goal": "g"}', "--project-root", "missing"],
+                f'--project-root must be an existing directory: "{missing}"',
+            ),
+            (["load", "--project-root=missing"], f'--project-root must be an existing directory: "{missing}"'),
             (["list", "--session", "a b"], 'session: "a b" is no session id'),
         ]:
             with self.subTest(words=words):
@@ -8587,6 +8745,8 @@ class ProjectTests(unittest.TestCase):
             assert allowed
             self.assertEqual(allowed[1].split(", "), [FULL_NAME + tool for tool in tools])
             self.assertRegex(text, r"\A---\ndescription: \w")
+            fields = re.findall(r"(?m)^- `(\w+)`:", text)
+            self.assertEqual((bool(fields), set(fields) - set(sc.SAVE_INPUT["properties"])), (name == "save.md", set()))
             self.assertIn("$ARGUMENTS", text)
 
     def hooks(self) -> dict[str, tuple[str, JSON]]:
@@ -8603,6 +8763,7 @@ class ProjectTests(unittest.TestCase):
             hook = hooks[event][1]  # in the exec form: no shell, no quoting
             self.assertEqual((hook["type"], hook["command"]), ("command", "python3"))
             self.assertEqual(hook["args"], ["-IS", "${CLAUDE_PLUGIN_ROOT}", verb])
+            self.assertEqual(hook["timeout"], 10)
         self.assertEqual(sorted(hook["args"][-1] for _, hook in hooks.values()), sorted(sc.HOOKS))
         sources = hooks["SessionStart"][0].split("|")
         self.assertEqual(sorted(sources), ["clear", "compact", "fork", "resume", "startup"])
