@@ -4365,6 +4365,9 @@ class WarningTests(unittest.TestCase):
         many = [f"{number:03} {'é' * 244}" for number in range(9)]  # 492 bytes each, and 4 around it
         self.assertEqual(sc.bounded(many), [*many[:5], "… and 4 more warning(s)"])
         self.assertEqual(sc.bounded(many[:5]), many[:5])
+        long = [f"{number}{'x' * 399}" for number in range(6)]  # 2,419 bytes as JSON, and 3 around one more
+        self.assertEqual(sc.bounded([*long, "y" * 78]), [*long, "y" * 78])
+        self.assertEqual(sc.bounded([*long, "y" * 79]), [*long, "… and 1 more warning(s)"])
         self.assertEqual(sc.warning_lines(["a\nb", "c"]), ["⚠ a b", "⚠ c"])
 
     def test_what_fits(self) -> None:
