@@ -5798,12 +5798,12 @@ class LoadingTests(Case):
         self.save(session="s2")
         self.write(".claude-checkpoint", json.dumps(checkpoint_file()))
         projects = os.path.join(self.base, ".claude", "projects", "-my-app")
-        os.makedirs(projects)
+        os.makedirs(os.path.dirname(projects))
+        with open(os.path.join(os.path.dirname(projects), "a file that is older"), "wb"):
+            pass
+        os.mkdir(projects)
         with open(os.path.join(os.path.dirname(projects), "s2.jsonl"), "wb"):
             pass  # not in a folder of its project
-        for number in range(8):  # among which the folder is hardly the first that is looked at
-            with open(os.path.join(os.path.dirname(projects), f"file-{number}"), "wb"):
-                pass
         for name in ("s1", "legacy"):
             transcript = os.path.join(projects, f"{name}.jsonl")
             os.mkdir(transcript) if WINDOWS else os.mkfifo(transcript)  # nothing that opens it would come back
@@ -6086,6 +6086,9 @@ class ListingTests(Case):
                 self.assertLessEqual(len("".join(answer["warnings"])), sc.WARNINGS_CHARACTERS)
         self.assertEqual(self.list(), self.list(limit=10))
         self.assertEqual(len(self.list(limit=0)["entries"]), 18)
+        for number in range(14):
+            put(self, f"{'y' * 90}{number}.json", b"damaged")
+        self.assertRegex(self.list(limit=0)["warnings"][-1], r"^… and \d+ more warning\(s\)$")
 
     def test_only_what_is_shown_is_checked(self) -> None:
         for number in range(9):
