@@ -5798,10 +5798,7 @@ class LoadingTests(Case):
         self.save(session="s2")
         self.write(".claude-checkpoint", json.dumps(checkpoint_file()))
         projects = os.path.join(self.base, ".claude", "projects", "-my-app")
-        os.makedirs(os.path.dirname(projects))
-        with open(os.path.join(os.path.dirname(projects), "a file that is older"), "wb"):
-            pass
-        os.mkdir(projects)
+        os.makedirs(projects)
         with open(os.path.join(os.path.dirname(projects), "s2.jsonl"), "wb"):
             pass  # not in a folder of its project
         for name in ("s1", "legacy"):
@@ -5812,6 +5809,9 @@ class LoadingTests(Case):
             transcripts = {entry["selector"]: entry["transcript"] for entry in self.list()["entries"]}
         self.assertIn("\nThe conversation itself can be resumed: `claude --resume s1`\n", answer["text"])
         self.assertEqual(transcripts, {"s1": True, "s2": False, "legacy": False})
+        list_names = os.listdir
+        with mock.patch.object(os, "listdir", lambda path: sorted(list_names(path), reverse=True)):  # s2.jsonl first
+            self.assertEqual(sc.resumable(["s1"], {"CLAUDE_CONFIG_DIR": os.path.join(self.base, ".claude")}), {"s1"})
         moved = os.path.join(self.base, "elsewhere")
         os.rename(os.path.join(self.base, ".claude"), moved)
         answer = self.call(TOOL_NAMES[2], {}, CLAUDE_CONFIG_DIR=moved)
