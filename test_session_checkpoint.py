@@ -5847,6 +5847,15 @@ class LoadingTests(Case):
         self.git("add", "-f", ".claude-checkpoint.prev")
         self.assertIn(warnings[1], self.list()["warnings"])
 
+    def test_a_tracked_checkpoint_below_the_top_of_the_repository_is_distrusted(self) -> None:
+        self.repository()
+        inner = self.path("inner")
+        os.mkdir(inner)
+        self.save(projectRoot=inner)
+        self.git("add", "-f", "inner/.claude-checkpoints/s1.json")
+        self.assertEqual(self.list(projectRoot=inner)["warnings"], [f"s1: {TRACKED}"])
+        self.assertEqual(self.load(projectRoot=inner)["warnings"], [TRACKED])
+
     @POSIX_ONLY
     def test_a_long_warning_is_cut(self) -> None:
         self.save()
@@ -7209,6 +7218,12 @@ class ErrorTests(Case):
         for answer, version in zip(answers, versions, strict=True):
             self.assertEqual(answer["error"]["code"], -32022)
             self.assertEqual(answer["error"]["data"], {"supported": ["2026-07-28"], "requested": version})
+
+    def test_every_level_of_the_log_may_be_asked_for(self) -> None:
+        levels = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+        asked = [envelope() | {"io.modelcontextprotocol/logLevel": level} for level in levels]
+        answers = piped(self, *(request(n, "server/discover", {"_meta": meta}) for n, meta in enumerate(asked)))
+        self.assertEqual(["result" in answer for answer in answers], [True] * 8)
 
     def test_notifications_and_responses_are_never_answered(self) -> None:
         def notification(method: str, **params: Any) -> JSON:
@@ -8734,7 +8749,7 @@ class ProjectTests(unittest.TestCase):
     def test_the_plugins_manifest_and_server(self) -> None:
         manifest = self.json("plugin", ".claude-plugin", "plugin.json")
         self.assertEqual((manifest["name"], manifest["license"]), ("session-checkpoint", "MIT"))
-        self.assertTrue(manifest["author"]["name"])
+        self.assertTrue(manifest["author"]["name"] and manifest["description"])
         servers = self.json("plugin", ".mcp.json")["mcpServers"]
         start = {"command": "${SESSION_CHECKPOINT_PYTHON:-python3}", "args": ["-IS", "${CLAUDE_PLUGIN_ROOT}"]}
         self.assertEqual(servers, {"ckpt": start})
