@@ -77,7 +77,8 @@ class Case(unittest.TestCase):
             "GIT_CONFIG_NOSYSTEM": "1",
             "PYTHONPYCACHEPREFIX": CACHE,
         }
-        self.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):  # the second hides a flush that is missing
+            self.environ.pop(name, None)
 
     # files and git
 
@@ -8643,6 +8644,16 @@ class CommandLineTests(LaunchedCase):
             )
             os.close(writing)
             self.assertEqual((done.returncode, done.stderr), (0, b""), words)
+
+    @POSIX_ONLY
+    def test_a_reader_of_errors_that_has_gone_changes_no_status(self) -> None:
+        for words, status in (["frobnicate"], 2), (["load", "s9"], 1):
+            reading, writing = os.pipe()
+            os.close(reading)
+            command = [*PYTHON, PLUGIN, *words]
+            done = subprocess.run(command, stderr=writing, cwd=self.root, env=self.environ, timeout=60)
+            os.close(writing)
+            self.assertEqual(done.returncode, status)
 
     def test_how_it_ends_where_nothing_can_be_printed(self) -> None:
         full = "session-checkpoint: the call was carried out, but its answer could not be printed: Full\n"
