@@ -3747,7 +3747,7 @@ def log(text: str) -> None:
         try:
             print(f"session-checkpoint: {text}", file=sys.stderr, flush=True)
         except (OSError, ValueError):
-            pass
+            sys.stderr = None  # else what is left in it would fail the exit
 
 
 def where_raised(error: BaseException) -> str:
@@ -4263,6 +4263,8 @@ def say(text: str, stream: Any) -> None:
             log(f"the call was carried out, but its answer could not be printed: {error.strerror}")
         if stream is sys.stdout:  # to leave the text unprinted, it must not be tried again at the exit
             os._exit(0 if is_reader_gone else 1)
+        else:
+            sys.stderr = None
 
 
 def usage(problem: str) -> int:
