@@ -3387,7 +3387,7 @@ def listed_line(listed: Listed) -> str:
 
 
 def list_answer(found: Listing, head: str, frame: JSON, name: str, tail: list[str], is_whole: bool = False) -> JSON:
-    """A found as an answer with the members of `frame`; its entries are the member `name`.
+    """A listing as an answer with the members of `frame`; its entries are the member `name`.
 
     Text and entries hold as many as fit; where the list was asked for as a whole, all entries are there."""
     lines = [listed_line(listed) for listed in found.chosen]
@@ -4148,7 +4148,7 @@ def person(environ: Mapping[str, str]) -> Caller:
     program = shell_word(sys.argv[0])
     if sys.argv[0].endswith((".py", ".pyz", ".zip")) or os.path.isdir(sys.argv[0]):
         usual = find_program("python3", environ)
-        is_this = usual is not None and os.path.realpath(usual) == os.path.realpath(sys.executable)
+        is_this = usual is not None and real_path(from_system(usual)) == real_path(from_system(sys.executable))
         program = f"{'python3' if is_this else shell_word(sys.executable)} {program}"
     return Caller(environ, current_folder(), lambda: (None, []), program)
 
@@ -4212,7 +4212,7 @@ def load_verb(values: dict[str, str], words: list[str], environ: Mapping[str, st
     if "--latest" in values:
         if words:
             raise UsageError("--latest and a selector exclude each other")
-        entries = list_session_checkpoints(arguments | {"limit": 0}, caller)["entries"]
+        entries = [listed.entry for listed in listing(reading_call(arguments, LIST_INPUT, caller), 0).chosen]
         unreadable = [entry["selector"] for entry in entries if not entry["updatedAt"]]
         if unreadable:
             named = first_few(unreadable, SELECTORS_NAMED)

@@ -144,6 +144,18 @@ class Case(unittest.TestCase):
 
     # the program, as a process
 
+    def use_git(self, script: str, folder: str = "bin") -> str:
+        """Puts a shell script named git first on PATH; its path."""
+        if WINDOWS:
+            self.skipTest("a git that is a shell script needs POSIX")
+        path = os.path.join(self.base, folder, "git")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write("#!/bin/sh\n" + script)
+        os.chmod(path, 0o755)
+        self.environ["PATH"] = os.pathsep.join([os.path.dirname(path), "/usr/bin", "/bin"])
+        return path
+
     def run_program(self, *words: str, stdin: bytes | str = b"", cwd: str | None = None, **environ: str) -> Run:
         done = subprocess.run(
             [*PYTHON, MODULE, *words],
@@ -1823,18 +1835,6 @@ class GitStateTests(GitCase):
 
 class GitAsWitnessTests(GitCase):
     """Git is asked, and changes nothing, whatever the repository holds and whatever git does."""
-
-    def use_git(self, script: str, folder: str = "bin") -> str:
-        """Puts a shell script named git first on PATH; its path."""
-        if WINDOWS:
-            self.skipTest("a git that is a shell script needs POSIX")
-        path = os.path.join(self.base, folder, "git")
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w") as file:
-            file.write("#!/bin/sh\n" + script)
-        os.chmod(path, 0o755)
-        self.environ["PATH"] = os.pathsep.join([os.path.dirname(path), "/usr/bin", "/bin"])
-        return path
 
     def test_no_program_that_the_repository_names_is_run(self) -> None:
         self.repository()
@@ -3730,12 +3730,7 @@ class IgnoredTests(Case):
         self.repository()
         self.environ["CHECKPOINT_SESSION_IDS"] = "legacy"
         real = shutil.which("git", path=self.environ["PATH"])
-        folder = os.path.join(self.base, "bin")
-        os.mkdir(folder)
-        with open(os.path.join(folder, "git"), "w", encoding="utf-8") as file:
-            file.write(f'#!/bin/sh\ncase "$*" in *check-ignore*) echo boom >&2; exit 128;; esac; exec {real} "$@"\n')
-        os.chmod(os.path.join(folder, "git"), 0o755)
-        self.environ["PATH"] = folder + os.pathsep + self.environ["PATH"]
+        self.use_git(f'case "$*" in *check-ignore*) echo boom >&2; exit 128;; esac; exec {real} "$@"')
         said = "Whether git ignores the checkpoint is not known: git says: boom."
         self.assertEqual(self.save(session=None)["warnings"], [said])
         self.assertEqual(self.stored("legacy")["git"]["branch"], "main")
@@ -8377,10 +8372,8 @@ class CommandLineTests(LaunchedCase):
             (plugin, ("save", given, "--project-root", odd), "here", True),
         ):
             with self.subTest(words=words):
-                done = subprocess.run(
-                    [*PYTHON, program, *words], cwd=self.root, env=self.environ, capture_output=True, text=True
-                )
-                command = printed(done.stdout)
+                out, _ = self.start(*words, program=program).communicate(timeout=60)
+                command = printed(out.decode())
                 self.assertEqual("--project-root" in command, names_root)
                 again = subprocess.run(
                     command, shell=True, cwd=self.root, env=self.environ, capture_output=True, text=True
@@ -8390,15 +8383,11 @@ class CommandLineTests(LaunchedCase):
 
     @unittest.skipIf(WINDOWS, "no folder can go there while somebody is in it")
     def test_a_save_from_a_folder_that_is_gone(self) -> None:
-        gone = self.path("gone")
-        os.mkdir(gone)
-        words = ["save", "--session", "s1", "--project-root", self.root, '{"goal": "g"}']
-        done = subprocess.run(
-            ["sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh", *PYTHON, MODULE, *words],
-            cwd=gone, env=self.environ, capture_output=True, text=True,
-        )  # fmt: skip
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertIn(f"load s1 --project-root {self.root}", done.stdout)
+        words = ("save", "--session", "s1", "--project-root", self.root, '{"goal": "g"}')
+        process = self.start(*words, program=MODULE, shell='mkdir gone; cd gone; rmdir "$PWD"; exec "$@"')
+        out, err = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, err), (0, b""))
+        self.assertIn(f"load s1 --project-root {self.root}", out.decode())
 
     def test_the_newest_that_is_damaged_is_told_of(self) -> None:
         self.save("older", session="s1")
