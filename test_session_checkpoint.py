@@ -2773,10 +2773,17 @@ class WriteOrderTests(StoreCase):
 
     def test_the_shared_file_is_written_the_same_way(self) -> None:
         calls: list[str] = []
+        names: set[str] = set()
+
+        def note(call: str) -> None:
+            calls.append(call)
+            names.update(name for name in os.listdir(self.root) if name.endswith(".tmp"))
+
         self.environ["CHECKPOINT_SESSION_IDS"] = "legacy"
         self.save("one", session=None)
-        with watched(calls.append):
+        with watched(note):
             self.save("two", session=None)
+        self.assertEqual([name[:19] for name in names], [".claude-checkpoint."] * 2)  # as the next save looks for them
         replaced = [call for call in calls if call.startswith("replace")]
         self.assertEqual(replaced, ["replace second .claude-checkpoint.prev", "replace temporary .claude-checkpoint"])
         self.assertEqual(self.stored("legacy", ".prev")["goal"]["primary"], "one")
@@ -2794,6 +2801,20 @@ class WriteOrderTests(StoreCase):
         self.assertEqual(self.read(".claude-checkpoints/s1.json.prev"), before)
         self.assertEqual(self.goal(), "two")
         self.assertNotEqual(os.stat(self.main).st_ino, os.stat(self.main + ".prev").st_ino)
+        with mock.patch.object(os, "link", side_effect=NotImplementedError):
+            self.save("three")
+        self.assertEqual((self.goal(), self.goal(".prev")), ("three", "two"))
+
+    def test_all_is_written_before_it_is_synced(self) -> None:
+        sizes: list[int] = []
+
+        def measure(call: str) -> None:
+            if call == "fsync temporary":
+                sizes.append(os.path.getsize(os.path.join(self.folder, self.temporary()[0])))
+
+        with watched(measure):
+            self.save()
+        self.assertEqual(sizes, [os.path.getsize(self.main)])
 
     def test_files_are_never_written_in_place(self) -> None:
         self.save("a longer goal than the next one")
@@ -3143,6 +3164,16 @@ class LockTests(StoreCase):
         with watched(take_away):
             self.save("new")
         self.assertEqual(calls.count("open .lock"), 2)
+        calls.clear()
+
+        def take_over(call: str) -> None:
+            take_away(call)
+            if call == "flock .lock" and calls.count(call) == 1:
+                self.write(".claude-checkpoints/.lock")  # another save's
+
+        with watched(take_over):
+            self.save("newer")
+        self.assertEqual(calls.count("open .lock"), 2)
         self.assertLess(len(calls) - calls[::-1].index("flock .lock"), calls.index("open s1.json"))
 
     def test_two_processes_of_one_session_lose_nothing(self) -> None:
@@ -3298,6 +3329,9 @@ class HostilePlaceTests(StoreCase):
             with mock.patch.object(sc, "LOCK_SECONDS", 0.0), sc.Folder(self.folder) as folder, sc.Lock(folder, ".lock"):
                 self.refused(self.save)
             self.assertEqual(descriptors(), before, name)
+        self.write("deep/er/file", "x")
+        self.save(modifiedFiles=["deep/er/file", "deep/er/no/file", "deep/er/file/below"])
+        self.assertEqual(descriptors(), before)
 
 
 class HostileContentTests(StoreCase):
@@ -3361,6 +3395,12 @@ class HostileContentTests(StoreCase):
         self.assertIn("is unreadable: it is larger than 1048576 bytes;", self.refused(self.load))
         self.save("new")
         os.unlink(self.main + ".corrupt")
+
+    def test_a_file_of_a_megabyte_is_read_and_a_larger_one_is_not(self) -> None:
+        text = json.dumps(self.example())
+        for size, goal in ((1 << 20, "planted"), ((1 << 20) + 1, "(unreadable)")):
+            self.plant(text.ljust(size))
+            self.assertEqual(self.list()["entries"][0]["goal"], goal)
 
     def test_a_byte_order_mark_is_read(self) -> None:
         self.plant(b"\xef\xbb\xbf" + json.dumps(self.example()).encode())
@@ -3529,6 +3569,42 @@ class HostileContentTests(StoreCase):
         self.assertIn("modifiedFiles: 10 path(s) outside the project were left out.", answer["warnings"])
 
 
+    def test_what_to_do_about_files_that_can_not_be_read(self) -> None:
+        denied = PermissionError(errno.EACCES, "Permission denied")
+        later = sc.OtherVersion("later", "Update session-checkpoint.")
+        damaged = sc.Unreadable("damaged")
+        update, mend = "Update session-checkpoint.", "Mend that, then load it again."
+        aside = "Save anew: what is damaged is set aside then."
+        cases = (
+            (denied, None, "unreadable: Permission denied; s1.json.prev is missing", mend),
+            (later, None, "unreadable: later; s1.json.prev is missing", update),
+            (damaged, later, "unreadable: damaged; s1.json.prev is unreadable: later", update),
+            (later, denied, "unreadable: later; s1.json.prev is unreadable: Permission denied", update),
+            (None, damaged, "missing; s1.json.prev is unreadable: damaged", aside),
+        )
+        self.save()
+        for main, backup, said, cure in cases:
+            with self.subTest(said), mock.patch.object(sc, "read_checkpoint", side_effect=[main, backup]):
+                error = self.refused(self.load)
+                self.assertEqual(error, f"Checkpoint s1 in {self.root} can't be loaded: s1.json is {said}. {cure}")
+        self.plant(self.example(version=2))
+        os.unlink(self.main + ".prev") if os.path.exists(self.main + ".prev") else None
+        self.assertTrue(self.refused(self.load).endswith(f"missing. {update}"))
+
+    def test_the_name_in_an_error_is_said_where_it_is_another(self) -> None:
+        cases = (
+            (OSError(errno.EACCES, "Permission denied", self.main), "Permission denied"),
+            (OSError(errno.EACCES, "Permission denied", ".gitignore"), "Permission denied (.gitignore)"),
+            (OSError(), "OSError"),
+        )
+        for error, said in cases:
+            with self.subTest(said), mock.patch.object(sc, "replace_file", side_effect=error):
+                found = self.refused(self.save)
+                self.assertEqual(
+                    found, f"Could not save to {self.main}: {said}. Nothing was saved; no earlier checkpoint is lost."
+                )
+
+
 class SelectorTests(StoreCase):
     HOSTILE = (
         "../s1", "/etc/passwd", "a/b", "a\\b", "C:\\x", "c:x", "s1.json", ".s1", "s1\0", "a b", "", " ", "é", "-a",
@@ -3603,11 +3679,14 @@ class SelectorTests(StoreCase):
 
     def test_what_is_listed(self) -> None:
         self.save()
-        for name in ("notes.json", "x.json.corrupt", ".hidden.json", "a b.json", "con.json", "legacy.json", "s2.JSON"):
+        others = (".hidden.json", "a b.json", "con.json", "legacy.json", "s2.JSON", "README")
+        for name in ("notes.json", "x.json.corrupt", *others):
             self.plant(self.example(), name)
         self.plant(self.example(), "only-backup.json.prev")
         self.plant(self.example(), "s1 (conflicted copy).json")
         self.assertEqual(sorted(entry["selector"] for entry in self.list()["entries"]), ["notes", "only-backup", "s1"])
+        self.write(".claude-checkpoint.prev", json.dumps(self.example()))
+        self.assertIn("legacy", [entry["selector"] for entry in self.list()["entries"]])
 
 
 class CheckedRootTests(StoreCase):
@@ -3666,7 +3745,7 @@ class ModeTests(StoreCase):
                         self.assertEqual(modes, dict.fromkeys(names, 0o600))
                         self.assertEqual(stat.S_IMODE(os.stat(self.folder).st_mode), 0o700)
                 finally:
-                    os.umask(before)
+                    self.assertEqual(os.umask(before), mask)
                     if os.path.exists(self.folder):
                         os.chmod(self.folder, 0o700)
                         shutil.rmtree(self.folder)
@@ -3715,6 +3794,12 @@ class IgnoredTests(Case):
         self.write(".gitignore", ".claude-checkpoint*\n")
         self.assertEqual(self.save()["warnings"], [])
         self.assertEqual(self.read(".gitignore"), b".claude-checkpoint*\n")
+
+    def test_a_gitignore_that_was_there_first_is_the_users(self) -> None:
+        self.repository()
+        self.write(".claude-checkpoints/.gitignore", "!*\n")
+        self.assertEqual(self.save()["warnings"], [self.WARNING.format(".claude-checkpoints")])
+        self.assertEqual(self.read(".claude-checkpoints/.gitignore"), b"!*\n")
 
     def test_a_committed_checkpoint_is_warned_of_until_it_is_taken_out(self) -> None:
         self.repository()
@@ -3862,6 +3947,27 @@ class SimulatedWindowsTests(StoreCase):
         os.rename(self.folder, self.path("real"))
         os.symlink("real", self.folder)
         self.assertIn("is a link or a file, not a directory.", self.refused(self.save))
+
+    def test_a_folder_that_a_cloud_keeps_is_none_elsewhere(self) -> None:
+        self.save()
+        lstat = os.lstat
+
+        def kept(path: Any) -> Any:
+            status = lstat(path)
+            return types.SimpleNamespace(st_mode=status.st_mode, st_reparse_tag=0x9000001A)
+
+        with mock.patch.object(os, "lstat", kept):
+            self.assertTrue(self.load()["found"])
+
+    def test_a_file_with_the_folders_name_is_refused(self) -> None:
+        self.write(".claude-checkpoints", "x")
+        self.assertIn("is a link or a file, not a directory.", self.refused(self.save))
+
+    def test_where_modes_can_not_be_given_a_save_goes_on(self) -> None:
+        self.addCleanup(setattr, os, "fchmod", os.fchmod)
+        del os.fchmod
+        self.save("two")
+        self.assertEqual(self.goal(), "two")
 
     def test_files_behind_a_link_are_not_read(self) -> None:
         os.mkdir(self.path("real"))
@@ -4935,6 +5041,15 @@ class OverflowTests(StoreCase):
             "modifiedFiles: more than 100; the last 4 item(s) were left out.",
         ):
             self.assertIn(warning, answer["warnings"])
+
+    def test_what_was_lost_is_said_first(self) -> None:
+        answer = self.save(nextSteps="n", tasks=[{"description": "t", "status": "new"}], summary="x" * 4_001)
+        expected = [
+            "summary: 1 text(s) were cut at their limit.",
+            "tasks: 1 status(es) in other words were understood.",
+            "nextSteps: a single value became a list of one.",
+        ]
+        self.assertEqual(answer["warnings"][-3:], expected)
 
     def test_texts_over_their_limits_are_cut_never_refused(self) -> None:
         long = "é" * 5_000
