@@ -37,6 +37,7 @@ import time
 import types
 import unittest
 import venv
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -358,6 +359,14 @@ class TextAndTimeTests(unittest.TestCase):
         ]:
             with self.subTest(name), self.assertRaises(ValueError):
                 sc.json_value(data)
+
+        with self.assertRaisesRegex(ValueError, "^not UTF-8 at byte 1$"):
+            sc.json_value(b'"\xff"')
+
+    def test_a_path_and_a_list_of_names_are_one_line(self) -> None:
+        self.assertEqual(sc.shown_path("a\tb\nc"), r"a\tb\nc")
+        self.assertEqual(sc.first_few(["a", "b"], 2), "a, b")
+        self.assertEqual(sc.first_few(["a", "b", "c"], 2), "a, b and 1 more")
 
     def test_iso_time(self) -> None:
         for seconds, expected in [
@@ -1052,6 +1061,31 @@ def task(description: str, status: str = "pending") -> JSON:
 
 
 class ValidationTests(Case):
+    def test_what_a_member_is_made_of(self) -> None:
+        cases: tuple[tuple[str, JSON, JSON], ...] = (
+            ("tasks", {"description": "a", "title": "b"}, {"description": "a"}),
+            ("tasks", {"description": None, "title": "b"}, {"description": "b"}),
+            ("recentCommands", {"command": "c", "exitCode": "123456789012345"}, {"exitCode": 123456789012345}),
+            ("recentCommands", {"command": "c", "exitCode": "1234567890123456"}, {"command": "c"}),
+        )
+        for field, given, expected in cases:
+            (item,) = sc.mend({field: [given]}, Counter())[field]
+            self.assertEqual(item, {"command": "c"} | expected if field == "recentCommands" else expected)
+        words = {
+            "pending": "todo to_do open not_started new planned queued",
+            "in_progress": "inprogress doing active started ongoing wip working current In-Progress",
+            "done": "completed complete finished closed resolved ok success",
+            "blocked": "stuck on_hold paused waiting failed",
+        }
+        for status, others in words.items():
+            for word in others.split():
+                self.assertEqual(sc.mend_status(word, lambda kind: self.assertEqual(kind, "word")), status)
+        self.assertEqual(sc.first_problem(-(10**30), {"minimum": 0}), "must be 0 or more; found -100000000000000000…")
+
+    def test_a_path_stays_what_it_is(self) -> None:
+        self.save(modifiedFiles=[{"path": "keys/API_KEY=hunter2x9"}])
+        self.assertEqual(self.stored()["modifiedFiles"][0]["path"], "keys/API_KEY=hunter2x9")
+
     def test_violations_name_the_field_and_what_was_found(self) -> None:
         item = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}, "required": ["n"]}
         array = {"type": "array", "items": item, "maxItems": 2}
@@ -1964,8 +1998,8 @@ class GitAsWitnessTests(GitCase):
 
     def test_commands_run_at_the_same_time_until_the_calls_deadline(self) -> None:
         meeting = os.path.join(self.base, "meeting")
-        os.mkfifo(meeting)
         self.use_git(f'case "$*" in *first*) read word <{meeting}; echo $word;; *) echo met >{meeting};; esac')
+        os.mkfifo(meeting)
         git = sc.Git(self.root, self.environ)
         outputs = sc.run_git(git, ["first"], ["second"])  # the first ends with the second only
         self.assertEqual([(output.status, output.data) for output in outputs], [(0, b"met\n"), (0, b"")])
@@ -2365,7 +2399,7 @@ class DriftTests(Case):
             ("on another branch and back", "", "git checkout -q -b o; write a x; commit; git checkout -q main", ""),
             ("amended", "write a dirty", "git add a; git commit -q --amend -m x", ""),
             ("a line ending changed", "", "write a alpha^M", "a"),
-            ("only the mode was committed", "", "git update-index --chmod=+x a; git commit -q -m x", ""),
+            ("its mode was committed", "", "git update-index --chmod=+x a; git commit -q -m x; git checkout a", ""),
             ("a new root", "", "git checkout -q --orphan n", ""),
             ("a new root, edited", "write a dirty", "git checkout -q --orphan n; write a more; write b x", "a b"),
             ("an ignored file came", "write .gitignore *.log", "write x.log x", ""),
@@ -3338,6 +3372,10 @@ class HostileContentTests(StoreCase):
     def test_what_is_no_checkpoint_is_unreadable_with_the_reason(self) -> None:
         example = self.example
         cases: tuple[tuple[bytes | str | JSON, str], ...] = (
+            (
+                example(goal={"primary": "p", "tasks": [{"description": "d", "status": "later"}]}),
+                "it is no checkpoint: goal.tasks.0..status: must be pending, .* or blocked; found .later.",
+            ),
             (b"", "it is empty"),
             (b"\0" * 4096, "it holds only zero bytes"),
             (b'{"version": 1, "goal": {"pri', r"it is no JSON: .+"),
@@ -3831,6 +3869,8 @@ class IgnoredTests(Case):
         self.assertEqual(self.save(session=None)["warnings"], [])
 
     def test_the_checkpoints_own_files_are_never_listed_and_others_are(self) -> None:
+        for name in ("", ".prev", ".corrupt-2", "s", "s/", "s/x.json"):
+            self.assertTrue(sc.is_own_file(f".claude-checkpoint{name}"), name)
         self.repository()
         self.environ["CHECKPOINT_SESSION_IDS"] = "legacy"
         for name in (".claude-checkpoint.corrupt", ".claude-checkpoint.lock", ".claude-checkpoints/x.json"):
@@ -5184,6 +5224,13 @@ class OverflowTests(StoreCase):
             self.assertEqual("unknown" in self.stored(), size is not None)
             self.assertEqual(answer["bytes"], size or answer["bytes"])
 
+    def test_what_was_halved_is_truncated(self) -> None:
+        with mock.patch.object(sc, "CHECKPOINT_BYTES", 800):
+            answer = self.save("g", summary="s" * 400)
+        self.assertEqual((self.stored()["summary"], self.stored()["meta"]["truncated"]), ("s" * 199 + "…", True))
+        said = "checkpoint: the longest text was halved, 1 time(s), since the file was too large."
+        self.assertIn(said, answer["warnings"])
+
     def test_a_save_within_the_limits_of_its_fields_is_never_refused_for_its_size(self) -> None:
         for letter in ("x", "é", "日", "😀", '"', "\x01"):
             with self.subTest(letter):
@@ -5588,6 +5635,8 @@ class SavedAnswerTests(Case):
         expected = {"path": path, "bytes": size, "mode": "replace", "session": "s1", "sessionSource": "argument"}
         self.assertEqual({name: answer[name] for name in expected}, expected)
         self.assertEqual(answer["counts"], {"tasks": 2, "modifiedFiles": 1, "recentCommands": 1, "redactions": 0})
+        self.git("checkout", "-q", "-b", "x\u202ey")
+        self.assertIn(rf"on x\u202ey@{head[:9]}.", self.save()["text"])
         self.git("checkout", "-q", "--detach")
         self.assertIn(f"0 task(s), 1 file(s), 0 command(s) on detached HEAD @{head[:9]}.", self.save()["text"])
         self.assertEqual(self.stored()["git"], {"branch": None, "head": head, "dirty": True})
@@ -6772,6 +6821,7 @@ class OddStateTests(Case):
         answer = self.save("g", mode="merge")
         self.assertEqual(self.stored()["goal"]["tasks"], tasks)
         self.assertEqual([one["command"] for one in self.stored()["recentCommands"]], ["make"])
+        self.assertTrue(self.stored()["meta"]["truncated"])
         self.assertIn("members that this version does not know were dropped", "".join(answer["warnings"]))
 
     def test_a_secret_keeps_the_name_that_betrays_it(self) -> None:
@@ -6891,12 +6941,38 @@ class OddStateTests(Case):
         with open(os.path.join(inner, ".claude-checkpoints", "s1.json"), encoding="utf-8") as file:
             self.assertEqual([entry["path"] for entry in json.load(file)["modifiedFiles"]], ["f"])
 
+    @unittest.skipIf(WINDOWS, "links and FIFOs need POSIX")
+    def test_the_beginning_of_a_file_is_that_of_a_file(self) -> None:
+        self.write("file", b"x" * 70_000)
+        os.symlink("file", self.path("link"))
+        os.mkfifo(self.path("fifo"))
+        os.mkdir(self.path("folder"))
+        before = len(os.listdir("/dev/fd"))
+        for name, length in (("file", 65_536), ("link", 0), ("fifo", 0), ("folder", 0), ("nothing", 0)):
+            self.assertEqual(sc.beginning_of(self.path(name)), b"x" * length, name)
+        self.assertEqual(len(os.listdir("/dev/fd")), before)
+        os.unlink(self.path("file"))
+        self.assertTrue(sc.exists(self.path("link")))  # of which nothing is left but the name
+
+    @unittest.skipIf(WINDOWS, "modes need POSIX")
+    def test_where_a_program_is_found(self) -> None:
+        os.makedirs(self.path("one", "tool"))
+        path = os.pathsep.join([self.path("one"), self.path("two")])
+        self.assertIsNone(sc.find_program("tool", {"PATH": path}))  # a directory is none
+        for name in ("two/tool", "one/tool.exe"):
+            os.chmod(self.write(name), 0o755)
+        self.assertEqual(sc.find_program("tool", {"PATH": path}), self.path("two", "tool"))
+        with mock.patch.object(os, "name", "nt"):
+            self.assertEqual(sc.find_program("tool", {"PATH": path}), self.path("one", "tool.exe"))
+        self.assertIsNotNone(sc.find_program("sh", {}))
+
     @unittest.skipIf(WINDOWS, "no such name there")
     def test_a_root_whose_name_has_a_second_line(self) -> None:
         root = self.path("a\n# forged")
         os.mkdir(root)
         for answer in (self.save("g", projectRoot=root), self.list(projectRoot=root), self.load(projectRoot=root)):
             self.assertNotIn("\n# forged", answer["text"])
+            self.assertIn(r"a\n# forged", answer["path"])
             self.assertNotIn("\n", answer["path"])
         with open(os.path.join(root, ".claude-checkpoints", "s1.json"), "wb"):
             pass
