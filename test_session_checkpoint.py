@@ -466,7 +466,7 @@ class RedactionTableTests(Case):
                     self.assertEqual(sc.redact(f"see {token} there"), (expected, 1))
 
     def test_each_place_row(self) -> None:
-        for row in (sc.FLAG, *sc.FORMS, *sc.PLACES):
+        for row in (sc.FLAG, *sc.FORMS, *sc.COMMANDS, *sc.PLACES):
             secret = re.search(r"\{[xhdul]\d+\}[^\s\"'|@<]*", row.sample)
             assert secret, row
             kept = (row.sample[: secret.start()], row.sample[secret.end() :])
@@ -511,6 +511,8 @@ CAUGHT = (
     ("the password is ¤", "Tr0ub4dor" + "&3"),
     ("use \"¤\" as the password", "a;b|c&" + "d9"),
     ("mysql -uroot -p¤ shop", "S3cret" + "Pw"),
+    ("/usr/bin/mysql -uroot -p¤ shop", "S3cret" + "Pw"),
+    ("snmpget -v3 -u bob -A ¤ -X ¤ host", "4uth" + "word1", "pr1v" + "word2"),
     ("curl -H 'X-Api-Key: ¤' https://a.example", "sword" + "fish"),
     ("secret=¤", "sword" + "fish"),
     ("db:\n  password: ¤\n  pool: 5", "qwe" + "rty"),

@@ -487,8 +487,52 @@ FORMS = (
 )
 
 
-# PLACES: literals one of which must be in the text, what stands right before the value (a group `end` is what ends it),
-# and how strong the value must be. A command is a place too: its programs, and what stands before the value.
+# COMMANDS: programs, and what stands among their arguments right before the value (a group `end` is what ends it).
+class Command(Record):
+    programs: str
+    before: str
+    sample: str
+
+
+NAMED = "(?:key|token|secret|pass(?:word|wd|phrase)?|pwd)"
+NO_FLAG = r"(?!(?:ort|ass(?:word|wd)?|rompt|rint|ath|rotocol|lugin|ipe|rofile|roxy|retty)\b)"
+PAIR = r":?[ ][\w.@-]{1,40}(?::|[ ]?/[ ]?)"
+COMMANDS = (
+    Command("curl wget http https xh lftp etcdctl",
+            r"(?:-[a-zA-Z]{0,6}u|-U|-a|--user|--proxy-user|--auth)[ =]?(?P<end>[\"']?)[^\s:,\"'$]{1,80}[:,]",
+            "curl -u a:{x10} b.c"),
+    Command("mysql mysqldump mysqladmin mariadb mycli 7z rar unrar", rf"-p(?=[^\s:=-]){NO_FLAG}", "mysql -p{x10} shop"),
+    Command("zip unzip sqlcmd bcp ipmitool mosquitto_pub mosquitto_sub isql", r"-P ?", "unzip -P {x10} a.zip"),
+    Command("docker podman nerdctl buildah skopeo oras crane helm oc az cf argocd",
+            r"login [^\n|;&]{0,120}?(?<= )-p[ =]?", "docker login -u bob -p {x10} registry.example"),
+    Command("sshpass twine mongo mongosh mongodump mongorestore cypher-shell snowsql useradd influx pscp plink psexec "
+            "supabase vsce ovsx smbmap", rf"-p(?:[ =]|{NO_FLAG})(?=\D|\d+[^\d\s:])", "sshpass -p {x10} ssh bob@a"),
+    Command("redis-cli valkey-cli", r"(?:-a ?|(?:AUTH|auth) (?:\S{1,40} (?=[^\s|;&]))?)", "redis-cli -a {x10} ping"),
+    Command("ldapsearch ldapadd ldapmodify ldapwhoami ldappasswd", r"-w ?", "ldapsearch -x -w {x10}"),
+    Command("ssh-keygen openssl", r"-(?:[NPkK]|hmac) ", "ssh-keygen -t ed25519 -N {x10}"),
+    Command("openssl keytool jarsigner apksigner", r"pass:", "openssl enc -pass pass:{x10}"),
+    Command("smbclient rpcclient smbmap net", r"-U ?[\"']?[^\s%\"']{1,60}%", "smbclient //a/b -U bob%{x10}"),
+    Command("net", r"(?:/user:\S{1,60}|user [\w.-]{1,60}|use \S{1,9} [^ ]{1,80}) (?![/*\\])", "net user bob {x10}"),
+    Command("xfreerdp mstsc cmdkey schtasks signtool", r"/(?:p[: ]|pass:|rp )", "xfreerdp /u:bob /p:{x10} /v:host"),
+    Command("rabbitmqctl drush ansible-vault mc security wpa_passphrase",
+            r"(?:(?:add_user|change_password|authenticate_user|user:password|upwd) \S{1,60} |encrypt_string "
+            r"|(?:alias set|config host add) \S{1,60} \S{1,99} \S{1,60} |\S{0,20}-password [^\n|;&]{0,99}?-w "
+            r"|(?<=wpa_passphrase )(?:\"[^\"\n]{1,32}\"|\S{1,32}) )", "rabbitmqctl add_user bob {x10}"),
+    Command("wandb snyk cargo vault hf huggingface-cli heroku infracost ngrok doppler pulumi",
+            r"(?:login|auth|unseal|(?:add-)?authtoken) (?=\w[\w+/=.-]{19})", "wandb login {x40}"),
+    Command("htpasswd", r"-[a-z]{0,3}b[a-z]{0,3} \S{1,80} \S{1,80} ", "htpasswd -b .htpasswd bob {x10}"),
+    Command("sqlplus expdp impdp sqlldr", r"[\w.$-]{1,40}/(?=[^/\s@]{1,80}(?P<end>@))", "sqlplus bob/{x10}@db"),
+    Command("bundle composer poetry", r"config \S{3,80} (?:\S{1,40}[: ])?(?=\S{6})", "bundle config gems.a bob:{x10}"),
+    Command("gh vercel wrangler fly railway", r"(?:secret|variable)s? [^\n|;&]{0,120}?(?:--body|-b|--value|<<<) ?",
+            'gh secret set DEPLOY --body "{x20}"'),
+    Command("dotnet nuget flyctl fly influx doctl", r"-[tk] (?=[\w+/=-]{20})", "nuget push a.nupkg -k {x40}"),
+    Command("aws az eas gcloud", r"(?:put-parameter|\S*secret\S*) [^\n|;&]{0,120}?--(?:value|secret-string)[ =]",
+            "aws ssm put-parameter --name /a --value {x20}"),
+    Command("snmpwalk snmpget snmpset snmpbulkwalk", r"-[cAX] ?", "snmpwalk -v2c -c {x10} host"),
+)
+
+
+# PLACES: literals one of which must be in the text, what stands right before the value, and how strong it must be.
 class Place(Record):
     gates: tuple[str, ...]
     before: str
@@ -496,46 +540,7 @@ class Place(Record):
     sample: str
 
 
-def command(programs: str, before: str, sample: str) -> Place:
-    line = rf"(?<![\w./-])(?:{programs.replace(' ', '|')})[ ](?:[^\n|;&]|&(?!&)){{0,300}}?(?<=[ \0=])"
-    return Place(tuple(program + " " for program in words(programs)), f"(?-i:{line}{before})", 0, sample)
-
-
-NAMED = "(?:key|token|secret|pass(?:word|wd|phrase)?|pwd)"
-NO_FLAG = r"(?!(?:ort|ass(?:word|wd)?|rompt|rint|ath|rotocol|lugin|ipe|rofile|roxy|retty)\b)"
-PAIR = r":?[ ][\w.@-]{1,40}(?::|[ ]?/[ ]?)"
 PLACES = (
-    command("curl wget http https xh lftp etcdctl",
-            r"(?:-[a-zA-Z]{0,6}u|-U|-a|--user|--proxy-user|--auth)[ =]?(?P<end>[\"']?)[^\s:,\"'$]{1,80}[:,]",
-            "curl -u a:{x10} b.c"),
-    command("mysql mysqldump mysqladmin mariadb mycli 7z rar unrar", rf"-p(?=[^\s:=-]){NO_FLAG}", "mysql -p{x10} shop"),
-    command("zip unzip sqlcmd bcp ipmitool mosquitto_pub mosquitto_sub isql", r"-P ?", "unzip -P {x10} a.zip"),
-    command("docker podman nerdctl buildah skopeo oras crane helm oc az cf argocd",
-            r"login [^\n|;&]{0,120}?(?<= )-p[ =]?", "docker login -u bob -p {x10} registry.example"),
-    command("sshpass twine mongo mongosh mongodump mongorestore cypher-shell snowsql useradd influx pscp plink psexec "
-            "supabase vsce ovsx smbmap", rf"-p(?:[ =]|{NO_FLAG})(?=\D|\d+[^\d\s:])", "sshpass -p {x10} ssh bob@a"),
-    command("redis-cli valkey-cli", r"(?:-a ?|(?:AUTH|auth) (?:\S{1,40} (?=[^\s|;&]))?)", "redis-cli -a {x10} ping"),
-    command("ldapsearch ldapadd ldapmodify ldapwhoami ldappasswd", r"-w ?", "ldapsearch -x -w {x10}"),
-    command("ssh-keygen openssl", r"-(?:[NPkK]|hmac) ", "ssh-keygen -t ed25519 -N {x10}"),
-    command("openssl keytool jarsigner apksigner", r"pass:", "openssl enc -pass pass:{x10}"),
-    command("smbclient rpcclient smbmap net", r"-U ?[\"']?[^\s%\"']{1,60}%", "smbclient //a/b -U bob%{x10}"),
-    command("net", r"(?:/user:\S{1,60}|user [\w.-]{1,60}|use \S{1,9} [^ ]{1,80}) (?![/*\\])", "net user bob {x10}"),
-    command("xfreerdp mstsc cmdkey schtasks signtool", r"/(?:p[: ]|pass:|rp )", "xfreerdp /u:bob /p:{x10} /v:host"),
-    command("rabbitmqctl drush ansible-vault mc security wpa_passphrase",
-            r"(?:(?:add_user|change_password|authenticate_user|user:password|upwd) \S{1,60} |encrypt_string "
-            r"|(?:alias set|config host add) \S{1,60} \S{1,99} \S{1,60} |\S{0,20}-password [^\n|;&]{0,99}?-w "
-            r"|(?<=wpa_passphrase )(?:\"[^\"\n]{1,32}\"|\S{1,32}) )", "rabbitmqctl add_user bob {x10}"),
-    command("wandb snyk cargo vault hf huggingface-cli heroku infracost ngrok doppler pulumi",
-            r"(?:login|auth|unseal|(?:add-)?authtoken) (?=\w[\w+/=.-]{19})", "wandb login {x40}"),
-    command("htpasswd", r"-[a-z]{0,3}b[a-z]{0,3} \S{1,80} \S{1,80} ", "htpasswd -b .htpasswd bob {x10}"),
-    command("sqlplus expdp impdp sqlldr", r"[\w.$-]{1,40}/(?=[^/\s@]{1,80}(?P<end>@))", "sqlplus bob/{x10}@db"),
-    command("bundle composer poetry", r"config \S{3,80} (?:\S{1,40}[: ])?(?=\S{6})", "bundle config gems.a bob:{x10}"),
-    command("gh vercel wrangler fly railway", r"(?:secret|variable)s? [^\n|;&]{0,120}?(?:--body|-b|--value|<<<) ?",
-            'gh secret set DEPLOY --body "{x20}"'),
-    command("dotnet nuget flyctl fly influx doctl", r"-[tk] (?=[\w+/=-]{20})", "nuget push a.nupkg -k {x40}"),
-    command("aws az eas gcloud", r"(?:put-parameter|\S*secret\S*) [^\n|;&]{0,120}?--(?:value|secret-string)[ =]",
-            "aws ssm put-parameter --name /a --value {x20}"),
-    command("snmpwalk snmpget snmpset snmpbulkwalk", r"-[cAX] ?", "snmpwalk -v2c -c {x10} host"),
     Place(("echo ", "printf "), r"(?<![\w-])(?:echo|printf) (?:-\w{1,3} )?"
           r"(?:[\"']%s(?:\\n)?[\"'] |[\"']?[\w.-]{1,40}:(?=[^|]{3,80}\|[^|]{0,20}chpasswd))?"
           r"(?=[^|\n]{3,200}\|[^|\n]{0,80}"
@@ -683,6 +688,7 @@ KEY_BLOCK = (r"(?:-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Pr
 TABLE = r"(?:\A|\n)([^\n]{0,400}\|[^\n]{0,400})\n[ \t]*\|?[ ]*:?-{2,}[-:| \t]*((?:\n[^\n]*\|[^\n]*){1,200})"
 MAX_VALUE = 4000
 REPEATED = 8  # characters that a value needs to be struck elsewhere too
+ARGUMENTS = 400  # characters behind a program that are taken for its arguments
 JUDGED = 80  # characters of a value that are looked at before it counts, so that time stays linear
 
 ESCAPES = (r"(?<!\\)\\+(?:u00([0-9a-fA-F]{2})|x([0-9a-fA-F]{2})|([nrt\"'`=\n]))|%(0A|22|26|27|3A|3D)"
@@ -962,14 +968,35 @@ def unclear(flat: str, start: int, name: str, value: Value, end: int) -> bool:
     return not (line and one_word and behind in ("", "\n") and (name[0].islower() or name.isupper()))
 
 
-def placed(flat: str, low: str) -> Iterator[Span]:
+def judged(flat: str, places: Iterator[re.Match[str]], need: int) -> Iterator[Span]:
+    """Secrets right behind some places; they are judged as behind a name in capitals, as an argument in a shell."""
+    for place in places:
+        span = secret(flat, value_at(flat, place.end(), place.groupdict().get("end")), "COMMAND", need)
+        yield from [span] if span else ()
+
+
+@lru_cache(maxsize=1)
+def commands_by_program() -> dict[str, list[Command]]:
+    rows: dict[str, list[Command]] = {}
+    for row in COMMANDS:
+        for program in row.programs.split():
+            rows.setdefault(program, []).append(row)
+    return rows
+
+
+def commanded(flat: str) -> Iterator[Span]:
+    for line in regex(r"(?:[^\n|;&]|&(?!&))+").finditer(flat):
+        for word in regex(r"(?<![\w./-])[\w./-]+(?= )").finditer(flat, *line.span()):
+            for row in commands_by_program().get(word[0].rpartition("/")[2], ()):
+                places = regex(rf"(?<=[ \0=]){row.before}").finditer(flat, word.end(), word.end() + ARGUMENTS)
+                yield from judged(flat, (place for place in places if place.start() < line.end()), 0)
+
+
+def placed(flat: str) -> Iterator[Span]:
+    low = flat.lower()
     for place in PLACES:
         if any(gate in low for gate in place.gates):
-            # "COMMAND": what stands here is judged as behind a name in capitals, as an argument in a shell.
-            for match in regex("(?i)" + place.before).finditer(flat):
-                span = secret(flat, value_at(flat, match.end(), match.groupdict().get("end")), "COMMAND", place.need)
-                if span:
-                    yield span
+            yield from judged(flat, regex("(?i)" + place.before).finditer(flat), place.need)
 
 
 def columns(flat: str) -> Iterator[Span]:
@@ -1013,10 +1040,12 @@ def key_blocks(flat: str) -> Iterator[Span]:
 def spans_of(text: str) -> list[Span]:
     flat = fold(text)
     low = flat.lower()
-    found = merged(text, [*key_blocks(flat), *tokens(flat), *urls(flat), *cookies(flat, low), *placed(flat, low)])
+    found = [*key_blocks(flat), *tokens(flat), *urls(flat), *cookies(flat, low)]
     # An array of arguments reads like a command.
     array = regex(r"(?<=[\w=-])[\"'],[ ]?[\"'](?=[\w-])").sub(lambda gap: " ".ljust(len(gap[0]), "\0"), flat)
-    found = merged(text, [*found, *(placed(array, array.lower()) if array != flat else ())])
+    for reading in {flat, array}:
+        found += [*commanded(reading), *placed(reading)]
+    found = merged(text, found)
     return merged(text, [*found, *named(flat, low, found), *columns(flat)])
 
 
