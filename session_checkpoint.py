@@ -86,7 +86,8 @@ SHUTDOWN_SECONDS = 0.3  # what a save gets to finish in after a signal; Claude C
 HOOK_SECONDS = 1.0
 HOOK_BYTES = 8 << 20  # of a hook's input
 MESSAGE_BYTES = 64 << 20  # a line from a client; of a longer one each piece is a line that is no JSON
-REDACTION_MARGIN = 4_096  # characters past a field's limit that are searched before the field is cut
+SEARCHED_CHARACTERS = 65_536  # of a text are searched for secrets; whatever its limit, no more of it can be stored
+UNSURE_CHARACTERS = 4_096  # the last of them, where a secret may be cut in two, so that they are stored in no case
 TEXT_CHARACTERS = 10_000  # a text answer
 RESULT_CHARACTERS = 20_000  # a whole tool result as JSON
 FULL_RESULT_CHARACTERS = 200_000  # the same for the full form of a checkpoint
@@ -1794,8 +1795,7 @@ def parse_diff(data: bytes) -> dict[str, tuple[Any, Any]]:
         mode_before, mode_after, before, after, _ = header.lstrip(":").split(" ")
         sides = ((mode_before, before), (mode_after, after))
         old, new = ((mode[:3], blob) if blob_or_none(blob) else None for mode, blob in sides)
-        if not is_own_file(path):
-            changed[path] = (old, new)
+        changed[path] = (old, new)
     return changed
 
 
@@ -1869,7 +1869,7 @@ def changed_files(
     look: Callable[[str, str], JSON | None],
     is_later: Callable[[str], bool],
 ) -> dict[str, str]:
-    """path -> "changed", "deleted", "new" or UNCOMPARED, for every file that is not known to be as it was.
+    """path -> "changed", "deleted", "new" or UNCOMPARED, for every file not known to be as it was, but for our own.
 
     files: modifiedFiles of the checkpoint. is_later: whether an unrecorded file changed after the checkpoint at all."""
     recorded = {file["path"]: file for file in files}
@@ -1880,7 +1880,7 @@ def changed_files(
     for path in (entries.keys() | committed.keys()) - recorded.keys():
         change = unrecorded_change(path, entries.get(path), committed.get(path), look)
         changes[path] = change if change and is_later(path) else None
-    return dict(sorted((path, change) for path, change in changes.items() if change))
+    return dict(sorted((path, change) for path, change in changes.items() if change and not is_own_file(path)))
 
 
 # ── 9. Storage ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -2851,24 +2851,15 @@ def content_of(checkpoint: JSON) -> JSON:
     return content | {"goal": checkpoint["goal"]["primary"], "tasks": checkpoint["goal"].get("tasks") or []}
 
 
-def searched_part(text: str, limit: int) -> str:
-    """As much of a text as decides what is kept of it: what is struck makes room for what follows."""
-    size = limit + REDACTION_MARGIN
-    while size < len(text) and len(redact(text[:size])[0]) < limit + REDACTION_MARGIN:
-        size *= 2
-    return text[:size]
-
-
 def redact_contents(contents: list[JSON], mending: Mending) -> int:
     """The funnel: strikes secrets from every free text, then cuts it to its limit. How many secrets there were."""
     fields = [(content, field) for content in contents for field in SAVE_FIELDS if field in content]
     places = [(field, *place) for content, field in fields for place in texts_in(content, field, SAVE_FIELDS[field])]
-    texts = [searched_part(holder[key], limit) for _, holder, key, limit in places]
-    clean, count = redact_all(texts)
-    for before, after, (field, holder, key, limit) in zip(texts, clean, places, strict=True):
-        is_cut = len(before) < len(holder[key])
-        short = cut(after, min(limit, max(1, len(after) - REDACTION_MARGIN)) if is_cut else limit)
-        if short != after:
+    clean, count = redact_all([holder[key][:SEARCHED_CHARACTERS] for _, holder, key, _ in places])
+    for text, (field, holder, key, limit) in zip(clean, places, strict=True):
+        is_whole = len(holder[key]) <= SEARCHED_CHARACTERS
+        short = cut(text, limit if is_whole else min(limit, max(1, len(text) - UNSURE_CHARACTERS)))
+        if short != text:
             mending[field, "cut"] += 1
         holder[key] = short
     if count:

@@ -2305,6 +2305,7 @@ class RecordedChangeTests(unittest.TestCase):
             {"path": "other", "hash": "1" * 40, "from": "origin back"},
             {"path": "recorded too", "hash": "2" * 40},
             {"path": "then", "hash": "1" * 40, "from": "recorded too"},
+            {"path": ".claude-checkpoint", "hash": "2" * 40, "from": ".claude-checkpoints/s.json"},
         ]
         entries = {
             "z": sc.Entry("M", "0" * 40, None, False),
@@ -2315,6 +2316,7 @@ class RecordedChangeTests(unittest.TestCase):
             "a": (("100", "1" * 40), None),
             "same": (None, ("100", "1" * 40)),
             "origin": (("100", "1" * 40), None),
+            ".claude-checkpoint.prev": (None, ("100", "1" * 40)),
         }
         now = {"z": {"hash": "2" * 40}, "origin back": {"hash": "1" * 40}}
         gone = {"origin", "a"}
