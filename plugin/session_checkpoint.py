@@ -458,8 +458,9 @@ class Form(Record):
 
 ALONE = r"[\0\"']{0,9}(?![\w.-]{1,60}[:=][^\s=])[^\s\0\"'`(){},;]{5,2000}[\0\"',;)}\]]{0,9}[ \t]*(?:\0*\n|\Z)"
 CLAUSE = r"[ ](?:we|i|you|they|he|she)(?:[ ]\w{1,12}){1,4}|[ ](?:for|of|on|de|del|da|der|für|pour)[ ][\w ]{1,30}"
-VERB = (r"(?:[ ](?:(?:is|was)[ ])?(?:set|reset|changed))?[ ]{0,2}[ ](?:(?:is|are|was|now|should[ ]be|to|lautet|ist|est|"
-        r"es|è|é)(?!\w)|(?:[–—]|[-=]>?)(?=[ ])|=|→|from(?=[ ]\S{5,80} to ))|は|が|是|(?<=[^\0-\x7f])(?=\")")
+VERB = (r"[ ](?:used|issued|created|generated|returned)[ ]?:|(?:[ ](?:(?:is|was)[ ])?(?:set|reset|changed))?[ ]{0,2}"
+        r"[ ](?:(?:is|are|was|now|should[ ]be|to|lautet|ist|est|es|è|é)(?!\w)|(?:[–—]|[-=]>?)(?=[ ])|=|→"
+        r"|from(?=[ ]\S{5,80} to ))|は|が|是|(?<=[^\0-\x7f])(?=\")")
 FLAG = Form("flag", r"(?:[ \t]{1,4}|[\"'],[ ]?(?=[\"']))(?![-|&;>])", FLAGGED, "tool --api-key {x24} --dry-run")
 BRACED = Form("braced", r":(?:[-=]|(?![\s\d?+@/^,~]))(?=[^{}\n]{1,200}(?P<end>\}))", WRITTEN, "${API_KEY:-{x24}}")
 FORMS = (
@@ -507,7 +508,8 @@ COMMANDS = (
     Command("docker podman nerdctl buildah skopeo oras crane helm oc az cf argocd",
             r"login [^\n|;&]{0,120}?(?<= )-p[ =]?", "docker login -u bob -p {x10} registry.example"),
     Command("sshpass twine mongo mongosh mongodump mongorestore cypher-shell snowsql useradd influx pscp plink psexec "
-            "supabase vsce ovsx smbmap", rf"-p(?:[ =]|{NO_FLAG})(?=\D|\d+[^\d\s:])", "sshpass -p {x10} ssh bob@a"),
+            "supabase vsce ovsx smbmap rabbitmqadmin", rf"-p(?:[ =]|{NO_FLAG})(?=\D|\d+[^\d\s:])",
+            "sshpass -p {x10} ssh bob@a"),
     Command("redis-cli valkey-cli", r"(?:-a ?|(?:AUTH|auth) (?:\S{1,40} (?=[^\s|;&]))?)", "redis-cli -a {x10} ping"),
     Command("ldapsearch ldapadd ldapmodify ldapwhoami ldappasswd", r"-w ?", "ldapsearch -x -w {x10}"),
     Command("ssh-keygen openssl", r"-(?:[NPkK]|hmac) ", "ssh-keygen -t ed25519 -N {x10}"),
@@ -523,8 +525,9 @@ COMMANDS = (
             r"(?:login|auth|unseal|(?:add-)?authtoken) (?=\w[\w+/=.-]{19})", "wandb login {x40}"),
     Command("htpasswd", r"-[a-z]{0,3}b[a-z]{0,3} \S{1,80} \S{1,80} ", "htpasswd -b .htpasswd bob {x10}"),
     Command("sqlplus expdp impdp sqlldr", r"[\w.$-]{1,40}/(?=[^/\s@]{1,80}(?P<end>@))", "sqlplus bob/{x10}@db"),
+    Command("dotnet", r"user-secrets set \S{1,80} ", "dotnet user-secrets set Jwt:Key {x20}"),
     Command("bundle composer poetry", r"config \S{3,80} (?:\S{1,40}[: ])?(?=\S{6})", "bundle config gems.a bob:{x10}"),
-    Command("gh vercel wrangler fly railway", r"(?:secret|variable)s? [^\n|;&]{0,120}?(?:--body|-b|--value|<<<) ?",
+    Command("gh vercel wrangler fly railway", r"(?:secret|variable|env)s? [^\n|;&]{0,120}?(?:--body|-b|--value|<<<) ?",
             'gh secret set DEPLOY --body "{x20}"'),
     Command("dotnet nuget flyctl fly influx doctl", r"-[tk] (?=[\w+/=-]{20})", "nuget push a.nupkg -k {x40}"),
     Command("aws az eas gcloud", r"(?:put-parameter|\S*secret\S*) [^\n|;&]{0,120}?--(?:value|secret-string)[ =]",
@@ -557,6 +560,7 @@ PLACES = (
     Place(("=%s",), rf"printf [\"'][^\"'\n%]{{0,40}}{NAMED}=%s[^\"'%]{{0,8}}[\"'] ", 0, "printf 'API_KEY=%s' {x24}"),
     Place(("pin", "passcode"), r"(?<![a-z\d])(?!gpio)(?:[\w-]{1,30}[_-]pin|(?-i:PIN)|passcode)(?: for [\w ]{1,30})?"
           r"(?:[\"']?[ ]?[:=][ ]?[\"']?|[ ]is[ ])(?=\d{4,8}\b|\d{3,4}-\d{3,4}\b)", GIVEN, "unlock_pin={d6}"),
+    Place(("azure_storage_key",), r"azure_storage_key[\"']?[ ]?[:=][ ]?", 1, "AZURE_STORAGE_KEY={x86}=="),
     Place(("sonar.login",), r"sonar\.login=", 1, "mvn -Dsonar.login={x40}"),
     Place(("authorization",), r"authorization[\0\"'`]{0,4}[:=,][ \0\"'`]{0,5}(?:basic[ ](?=[\w+/=]{8})"
           r"|[a-z][\w-]{1,20}[ ](?=(?!\S{0,40}[=,(])[\w+/.~-]{16}))", 0, "Authorization: SSWS {x20}"),
@@ -810,14 +814,12 @@ def strength(value: str) -> int:
     """0 a word, 1 a word with digits or signs, 2 opaque, 3 random."""
     if len(value) < 5 or not regex(r".*?[^\W\d_]|.*?[^\x00-\x7f]").match(value) or regex(ALGORITHM).fullmatch(value):
         return 0
+    if " " not in value and len(value) >= 20 and len(regex(TURN).findall(value)) > 0.42 * len(value):
+        return 3
     if not regex(r".*?\d").match(value):
-        if len(value) >= 20 and len(regex(TURN).findall(value)) > 0.42 * len(value):
-            return 3
         return 1 if re.match(r"\S+?[^\w\s./:,-]\S*\Z", value) else 0
     if " " in value or regex(WORDY).fullmatch(value):
         return 1
-    if len(value) >= 20 and len(regex(TURN).findall(value)) > 0.42 * len(value):
-        return 3
     signed = len(value) >= 8 and regex(r".*?[!#$%^&*?~+]").match(value)
     return 3 if signed or (len(value) >= 16 and regex(r".*?\d.*\d").match(value)) else 2
 
