@@ -2020,8 +2020,8 @@ def blob_hash(data: bytes, algorithm: str) -> str:
 def held_content(root: str, path: str, algorithm: str) -> JSON | None:
     """What a file holds, by hash, or by size and mtimeMs where it is large.
 
-    None: nothing is there. Empty: neither file nor link. {"unreadable": True}: it can't be read, or lies behind a
-    link or outside the root."""
+    None: nothing is there, or only behind a link, which git takes for the same. Empty: neither file nor link.
+    {"unreadable": True}: it can't be read, or lies outside the root."""
     parts = path_parts(path)
     if parts is None:
         return {"unreadable": True}
@@ -2032,10 +2032,9 @@ def held_content(root: str, path: str, algorithm: str) -> JSON | None:
                 folder = folder.below(name)
         with folder:
             return content_in(folder, parts[-1], algorithm)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError):
-        return {"unreadable": True}
+    except (OSError, ValueError) as error:
+        is_absent = isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+        return None if is_absent else {"unreadable": True}
 
 
 def content_in(folder: Folder, name: str, algorithm: str) -> JSON | None:
