@@ -388,8 +388,8 @@ TOKENS = (
           "glsa_ glc_ gls_ ops_ey duffel_live_ duffel_test_ ATATT3 ATCTT3 pscale_tkn_ pscale_pw_ pscale_oauth_ tfp_ "
           "ya29. 1//0 ABSK IQoJb3JpZ2luX2Vj FwoGZXIvYXdz whsec_ secret-live- secret-test-",
           NO_SLUG + r"[\w+/.=%-]{23,1999}[\w=]", "{x80}"),
-    Token("letters for heads", "EZAK EZTK AKCp cmVmdGtu ATBB ATTA dapi oy2 EAA cio AKID AKLT", r"[A-Za-z0-9]{32,}",
-          "{h64}"),
+    Token("letters for heads", "EZAK EZTK AKCp cmVmdGtu ATBB ATTA dapi oy2 EAA cio AKID AKLT",
+          r"[A-Za-z0-9]{32,}(?:-\d)?", "{h64}"),
     Token("dropbox, yandex", "sl. t1.", r"[\w.-]{80,300}(?<=\w)", "{x86}"),
     Token("google, square", "AIza EAAA AQ.Ab", r"[\w-]{35,64}", "{x35}"),
     Token("telnyx", "KEY", r"[0-9A-F]{32}_[\w-]{22}(?![\w-])", "0123456789ABCDEF0123456789ABCDEF_{x22}"),
@@ -457,10 +457,13 @@ class Form(Record):
 
 
 ALONE = r"[\0\"']{0,9}(?![\w.-]{1,60}[:=][^\s=])[^\s\0\"'`(){},;]{5,2000}[\0\"',;)}\]]{0,9}[ \t]*(?:\0*\n|\Z)"
-CLAUSE = r"[ ](?:we|i|you|they|he|she)(?:[ ]\w{1,12}){1,4}|[ ](?:for|of|on|de|del|da|der|für|pour)[ ][\w ]{1,30}"
-VERB = (r"[ ](?:used|issued|created|generated|returned)[ ]?:|(?:[ ](?:(?:is|was)[ ])?(?:set|reset|changed))?[ ]{0,2}"
-        r"[ ](?:(?:is|are|was|now|should[ ]be|to|lautet|ist|est|es|è|é)(?!\w)|(?:[–—]|[-=]>?)(?=[ ])|=|→"
-        r"|from(?=[ ]\S{5,80} to ))|は|が|是|(?<=[^\0-\x7f])(?=\")")
+OF = (r"(?:(?:for|of|on|in|to|de|del|da|do|du|des|di|der|für|von|zu|pour|para|van|voor|dla|от|к|для)[ ]|dell?')"
+      r"[^\n:=|,.;(\"'`]{1,40}")
+CLAUSE = rf"[ ](?:(?:we|i|you|they|he|she)(?:[ ]\w{{1,12}}){{1,4}}|{OF})"
+VERB = (r"[ ](?:used|issued|created|generated|returned)[ ]?:"
+        r"|(?:[ ](?:(?:is|was)[ ])?(?:set|reset|changed|rotated))?[ ]{0,2}[ ](?:(?:is|are|was|now|should[ ]be|to"
+        r"|lautet|ist|est|es|è|é)(?!\w)|(?:[–—]|[-=]>?)(?=[ ])|=|→|from(?=[ ]\S{5,80} to ))|は|が|是"
+        r"|(?<=[^\0-\x7f])(?=\")")
 FLAG = Form("flag", r"(?:[ \t]{1,4}|[\"'],[ ]?(?=[\"']))(?![-|&;>])", FLAGGED, "tool --api-key {x24} --dry-run")
 BRACED = Form("braced", r":(?:[-=]|(?![\s\d?+@/^,~]))(?=[^{}\n]{1,200}(?P<end>\}))", WRITTEN, "${API_KEY:-{x24}}")
 FORMS = (
@@ -481,11 +484,12 @@ FORMS = (
     Form("cell", r"[`*]{0,3}(?:[ ]{0,30}\|[ ]{0,12}|\t{1,4}|[ ]{2,20}(?=\S+[ \t]*(?:\n|\Z)))", DOUBTFUL,
          "| DB_PASSWORD | {x12}7 |"),
     Form("said", rf"[`\"'*]{{0,3}}(?:{CLAUSE})?(?:{VERB})[ \0]{{0,4}}", SAID, "the password is {x8}7!x"),
-    Form("labelled", r"[`\"'*]{0,3}[ ](?:\(|(?:for|of|on|in|für|de|to|от|к)[ ])[^\n:=|,.(\"'`]{1,40}\)?[:=][ \0]{0,4}",
-         SAID, "password for bob: {x8}7x"),
+    Form("labelled", rf"[`\"'*]{{0,3}}[ ](?:\([^\n:=|,.(\"'`]{{1,40}}|{OF})\)?[:=][ \0]{{0,4}}", SAID,
+         "password for bob: {x8}7x"),
     Form("filled in", r"[\0\"'`\])]{1,8}\.(?:fill|type|send_?keys)\((?=[\"'`])", WRITTEN, "$('#passwd').fill('{x9}')"),
     Form("call", r"[({][ ]?(?=[@bu]?\0{0,4}[\"'])", DOUBTFUL, 'setPassword("{x8}7!x")'),
-    Form("next word", r"[ ]\(?(?=[\"'`]|[^\s:;,=|(-][^\s:;,=|]{5})", DOUBTFUL, "login joe password {x8}7x"),
+    Form("next word", r"[ ]\(?(?![\w.-]{1,60}=[^\s=])(?=[\"'`]|[^\s:;,=|(-][^\s:;,=|]{5})", DOUBTFUL,
+         "login joe password {x8}7x"),
 )
 
 
@@ -498,7 +502,7 @@ class Command(Record):
 
 NAMED = "(?:key|token|secret|pass(?:word|wd|phrase)?|pwd)"
 NO_FLAG = r"(?!(?:ort|ass(?:word|wd)?|rompt|rint|ath|rotocol|lugin|ipe|rofile|roxy|retty)\b)"
-PAIR = r":?[ ][\w.@-]{1,40}(?::|[ ]?/[ ]?)"
+PAIR = r":?[ ][\w.@+-]{1,40}(?::|[ ]?/[ ]?)"
 COMMANDS = (
     Command("curl wget http https xh lftp etcdctl",
             r"(?:-[a-zA-Z]{0,6}u|-U|-a|--user|--proxy-user|--auth)[ =]?(?P<end>[\"']?)[^\s:,\"'$]{1,80}[:,]",
@@ -514,7 +518,7 @@ COMMANDS = (
     Command("ldapsearch ldapadd ldapmodify ldapwhoami ldappasswd", r"-w ?", "ldapsearch -x -w {x10}"),
     Command("ssh-keygen openssl", r"-(?:[NPkK]|hmac) ", "ssh-keygen -t ed25519 -N {x10}"),
     Command("openssl keytool jarsigner apksigner", r"pass:", "openssl enc -pass pass:{x10}"),
-    Command("smbclient rpcclient smbmap net", r"-U ?[\"']?[^\s%\"']{1,60}%", "smbclient //a/b -U bob%{x10}"),
+    Command("smbclient rpcclient smbmap net", r"-U ?[\"']?[^\s%\"']{1,60}%", "smbclient //a/b -U bob%{l4}{x8}"),
     Command("net", r"(?:/user:\S{1,60}|user [\w.-]{1,60}|use \S{1,9} [^ ]{1,80}) (?![/*\\])", "net user bob {x10}"),
     Command("xfreerdp mstsc cmdkey schtasks signtool", r"/(?:p[: ]|pass:|rp )", "xfreerdp /u:bob /p:{x10} /v:host"),
     Command("rabbitmqctl drush ansible-vault mc security wpa_passphrase",
@@ -525,6 +529,8 @@ COMMANDS = (
             r"(?:login|auth|unseal|(?:add-)?authtoken) (?=\w[\w+/=.-]{19})", "wandb login {x40}"),
     Command("htpasswd", r"-[a-z]{0,3}b[a-z]{0,3} \S{1,80} \S{1,80} ", "htpasswd -b .htpasswd bob {x10}"),
     Command("sqlplus expdp impdp sqlldr", r"[\w.$-]{1,40}/(?=[^/\s@]{1,80}(?P<end>@))", "sqlplus bob/{x10}@db"),
+    Command("bw", r"(?:unlock|login \S{1,60}) (?!-)", "bw unlock {x10} --raw"),
+    Command("rclone", r"config create [^\n|;&]{0,99}?key=", "rclone config create b b2 account=a key={x24}"),
     Command("dotnet", r"user-secrets set \S{1,80} ", "dotnet user-secrets set Jwt:Key {x20}"),
     Command("bundle composer poetry", r"config \S{3,80} (?:\S{1,40}[: ])?(?=\S{6})", "bundle config gems.a bob:{x10}"),
     Command("gh vercel wrangler fly railway", r"(?:secret|variable|env)s? [^\n|;&]{0,120}?(?:--body|-b|--value|<<<) ?",
@@ -548,7 +554,7 @@ PLACES = (
     Place(("echo ", "printf "), r"(?<![\w-])(?:echo|printf) (?:-\w{1,3} )?"
           r"(?:[\"']%s(?:\\n)?[\"'] |[\"']?[\w.-]{1,40}:(?=[^|]{3,80}\|[^|]{0,20}chpasswd))?"
           r"(?=[^|\n]{3,200}\|[^|\n]{0,80}"
-          r"(?:secrets? set|secret put|-stdin|-token|sudo -S|passwd|login|kinit|cryptsetup))", 0,
+          r"(?:secrets? (?:set|put|create|versions add)|-stdin|-token|sudo -S|passwd|login|kinit|cryptsetup))", 0,
           "echo {x12} | sudo -S make"),
     Place(("key=", "token=", "secret=", "pass", "pwd="),
           r"(?:(?<![\w-])(?:-[evF]|--env|--form|--build-arg|--data-urlencode|--set(?:-string)?|--from-literal|set|export)"
@@ -582,14 +588,23 @@ PLACES = (
     Place(("jwt.",), r"jwt\.(?:sign|verify|encode|decode)\([^\n\"'`(]{1,60},[ ]?(?=[\"'`])", 0, 'jwt.sign(d, "{x9}")'),
     Place(("auth", "login", "user(", "tion("), r"(?:auth(?:[ ]?=[ ]?)?|login|authenticate|getconnection|user)\("
           r"(?:[\"'][^\"'\n]{1,80}[\"'], ?){1,2}(?=(?:some\()?[\"'][^\"'])", 1, 'auth=("bob", "{x10}")'),
+    Place(("pdo(", "mysqli"), r"(?:new pdo|mysqli(?:_connect)?)\((?:[\"'][^\"'\n]{1,80}[\"'], ?){2}(?=[\"'][^\"'])", 1,
+          "new PDO('mysql:host=a', 'bob', '{x10}')"),
     Place(("hmac",), r"hmac(?:\.new\(|\([\"'][\w-]{1,20}[\"'], ?)(?=b?[\"'])", 1, 'hmac.new(b"{x10}", m)'),
-    Place(("cred", "user/"), rf"(?<!\w)(?:cred(?:ential)?s|user/pass\w*)(?:[ ]are)?{PAIR}", 1, "creds are bob:{x10}"),
-    Place(("login", "log in", "logged in", "basic auth"),
-          rf"(?<![\w-])(?:log(?:ged)?[ ]?in|basic auth)(?:[ ](?:with|as))?{PAIR}", 2, "login: bob / {x8}7x"),
+    Place(("securitykey(",), r"securitykey\([\w.]{0,40}\(?(?=[\"'])", 1, 'new SymmetricSecurityKey(Bytes("{x24}"))'),
+    Place(("send ",), r"(?:password|passphrase)[^\n\"'}]{0,9}[\"'}];?\s{1,4}send (?:-- )?(?=[\"'])", 0,
+          'expect "password:"; send "{x10}"'),
+    Place(("cred", "user/"), rf"(?<!\w)(?:cred(?:ential)?s|user/pass\w*)(?:[ ]are|[ ]{OF})?{PAIR}", 1,
+          "creds are bob:{x10}"),
+    Place(("login", "log in", "logged in", "basic auth", "account"),
+          rf"(?<![\w-])(?:log(?:ged)?[ ]?in|basic auth|(?:test|demo) account)(?:[ ](?:with|as))?{PAIR}", 2,
+          "login: bob / {x8}7x"),
     Place((" pass: ",), r"(?:user(?:name)?|login)[ :=]{1,2}\S{1,60}[,;/ ]{1,3}pass:[ ]", 1, "user: bob, pass: {x8}7x"),
     Place(("key for", "key of"), r"(?<!\w)key (?:for|of) [\w ]{1,30} is ", 3, "the key for maps is {x24}"),
     Place((" from ", " now "), r"(?:password|passphrase|token|secret|key)s? (?:from \S{5,80} to "
-          r"|(?:was|were) \S{3,80} (?:and |but )?(?:it is )?now (?:it is |is )?)", 1, "token from old12 to {x8}7"),
+          r"|(?:was|were) \S{3,80} (?:and |but )?(?:it is )?now (?:it is |is )?)"
+          r"|(?:password|passphrase|secret) (?:was )?(?:changed|rotated) from \S{5,80} to ", 1,
+          "token from old12 to {x8}7"),
     Place((" as ",), r"(?:with|us(?:e|ed|ing)) (?=\S{6,80} as (?:the |its )?(?:password|token|secret))", 1,
           "use {x8}7x as the password"),
     Place((":thin:",), r":thin:[\w.$-]{1,40}/(?=[^/\s@]{1,80}(?P<end>@))", 0, "jdbc:oracle:thin:bob/{x8}@db"),
@@ -608,7 +623,8 @@ PASS_WORDS = words(
     "senha hasło heslo parola şifre contraseña пароль 密码 密碼 口令 パスワード 暗証番号 비밀번호 암호"
 )
 PASS_SHORT = ("pass", "passe", "mdp")
-PASS_JOINED = r"(?:db|ftp|smtp|mail|user|root|admin|store|key|my|require|bind|ssh|sudo|vnc|sql)pass|masterauth|phrase"
+PASS_JOINED = (r"(?:src|dest)?(?:db|ftp|smtp|mail|user|root|admin|store|key|my|require|bind|ssh|sudo|vnc|sql)pass"
+               r"|masterauth|phrase")
 SECRET_WORDS = ("secret", "credential", "creds", "mnemonic")
 TOKEN_WORDS = words(
     "token jwt authorization jeton clave chave chiave schlüssel токен секрет 토큰 トークン キー シークレット 密钥 令牌"
@@ -637,7 +653,7 @@ EMPTY_WORDS = set(words(
     "expired public char varchar email password pass passwd pwd secret token key value default basic bearer digest "
     "jwt oauth saml self this input user username name hidden tbd fixme n/a changeme change_me uuid base64 plaintext "
     "local remote inherit only in is and or must for to with from via flag option when instead options argument "
-    "arguments hashed encrypted header cookie query body abstract same-origin "
+    "arguments error warn hashed encrypted header cookie query body abstract same-origin "
     "wymagane obligatorio obligatoria obrigatório obrigatória"
 ))
 PLACEHOLDERS = set(words("your example placeholder insert replace here dummy todo redacted masked sample changeme xxx"))
@@ -651,12 +667,12 @@ REFERENCE = (
     # variables, brackets, signs only, one character over and over
     r"\$[\w{(:\[]|%[\w.:()]{1,60}%|%[sdr(]|[<\[({]|[\W_]+\Z|(.)\1+\Z|[ ]*[%+,)&|][ ]|-----BEGIN|/[*/^]"
     # what stands for nothing, numbers, and versions
-    r"|x-oauth-basic|my[-_](?!\S*?[a-z]\d[a-z]|\S*?\d{4})|0x[0-9a-fA-F]{1,8}\Z|\d{1,5}\Z|[~^v]?\d{1,4}(?:\.\d{1,6}){1,4}\Z"
+    r"|x-oauth-basic|my[-_](?!\S*?[a-z]\d[a-z]|\S*?\d{4})|0x[0-9a-fA-F]{1,8}\Z|\d{1,5}\Z|[~^v]?\d{1,4}(?:\.\d{1,6}){1,4}(?:=\w{1,40})?\Z"
     # templates, what is left out, regular expressions
     r"|.{0,200}?(?:[$%#@]\{|\{\{|\$\(|\.\.\.|…|xxxx|\*\*\*|«|\\[sSdDwWbB]|\.[*+]|\[\d?\]|\[\^|\(\?)"
     # where a secret is kept
     r"|(?:op|ref\+\w{1,20}|https?|file|vault|gs|s3)://"
-    r"|(?:Get|Read|New|ConvertTo|ConvertFrom|Invoke)-[A-Z][A-Za-z]+\Z|(?:arn|ssm|env|file|vault|secretsmanager|projects|keychain|pass|data|urn|sha\d{1,3}):"
+    r"|(?:Get|Read|New|ConvertTo|ConvertFrom|Invoke)-[A-Z][A-Za-z]+\Z|(?:arn|ssm|env|file|vault|secretsmanager|projects|keychain|pass|data|urn|sha\d{1,3}):|sha\d{1,3}-"
     r"|(?:~|\.{1,2}|[a-zA-Z]:)?[/\\][\w.@-]{1,64}(?:[/\\][\w.@*-]{0,64}){0,20}\Z"
     r"|[\w./\\-]{1,78}\.(?:pem|key|txt|json|ya?ml|env|py|js|ts|md|p12|pfx|crt|cer|der|jks|ppk|pub|asc|gpg|conf|ini|toml)\Z"
 )
@@ -685,7 +701,8 @@ OPENING = (r"(?:(?:(?:new[ ])?[\w.:\[\]]{0,30}(?:from|hex|decode|Str|bytes?|Some
 LOGIN = (r"[^\s:/@\"'<>\0]{0,200}:(?:([^\s/\"'<>\0]{1,300})@(?=[\w\[.$-])"
          r"|(?!\d{1,5}[/?#])([^\s@\"'<>\0]{1,300})@(?=[\w.-]{1,80}[:/.]))")
 USER_TOKEN = r"([^\s:/@\"'<>\0]{20,200})(?::x-oauth-basic)?@"
-COOKIES = r"(?:(?<![\w-])(?:set-)?cookie[\"']?[ ]?[:=][ ]?|(?: -b| --cookie)[ =])[\"']?([^\n\"']{1,4000})"
+COOKIES = (r"(?:(?<![\w-])(?:set-)?cookie[\"']?[ ]?[:=][ ]?|curl (?:[^\n]{0,300} )?(?:-b|--cookie)[ =])"
+           r"[\"']?([^\n\"']{1,4000})")
 COOKIE = r"(?<![\w.-])(?!_g|path|expires|domain|theme|lang)[\w.-]{1,64}=([^;\s\"']{6,2000})"
 KEY_BLOCK = (r"(?:-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-Lines: \d+)[\s\0\"'+>|#*,]*"
              r"(?:[\w-]{3,20}: .{1,80}[\s\0]+){0,9}"
@@ -806,7 +823,8 @@ def bare_end(flat: str, at: int) -> int:
     place = regex(r"(?:[?&][\w.-]{1,60}=|(?<![\w/])s/[^\n]{0,60}=)\Z").search(flat, max(0, at - 64), at)
     stop = regex(r"[^#]*" if place and place[0][0] in "?&" else r"[^/]*").match(flat, at, end) if place else None
     end = stop.end() if stop else end
-    ends_sentence = not flat[end : end + 1].strip(",;|)}] \n\t\0")
+    behind = flat[end : end + 1]
+    ends_sentence = behind >= "\u3000" or not behind.strip(",;|)}] \n\t\0")
     return at + len(flat[at:end].rstrip(".,:?" if loose else ".,:")) if ends_sentence else end
 
 
