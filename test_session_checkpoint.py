@@ -2245,7 +2245,8 @@ class RecordedChangeTests(unittest.TestCase):
             ({"hash": one}, {"hash": two}, changed),
             ({"hash": long}, {"hash": long}, None),
             ({"hash": one}, None, deleted),
-            ({"hash": one}, {}, changed),  # a directory has its name now
+            ({"hash": one}, {}, deleted),  # a directory has its name now
+            ({"size": 9, "mtimeMs": 5}, {}, deleted),
             ({"hash": one}, {"unreadable": True}, uncompared),
             ({"hash": one}, {"size": 9, "mtimeMs": 9}, changed),
             ({"hash": one[:39]}, {"hash": one}, uncompared),
@@ -8142,6 +8143,15 @@ class EndTests(Case):
         os.dup2(os.open(os.devnull, os.O_RDONLY), alive)  # this test's own end of the pipe
         self.assertEqual(self.read_within(readable), b"", "a git is still alive")
         self.assertEqual(os.listdir(self.root), [])
+
+    @unittest.skipIf(WINDOWS, "no signals like these")
+    def test_a_signal_right_after_the_first_answer(self) -> None:
+        for signal_sent in (signal.SIGTERM, signal.SIGINT):
+            client = altered(self, "sc.Server.start_worker = lambda server: sc.time.sleep(3_600)")
+            client.open()
+            client.process.send_signal(signal_sent)
+            self.assertEqual(client.process.wait(), 0)
+            self.assertEqual(ended(client), (0, ""))
 
     @unittest.skipIf(WINDOWS, "no signals like these")
     def test_a_signal_while_the_client_is_asked(self) -> None:

@@ -1846,12 +1846,14 @@ def recorded_change(file: JSON, look: Callable[[str, str], JSON | None]) -> str 
         return UNCOMPARED
     now = look(file["path"], algorithm)
     absent_then = not then and file.get("status") == "D"
+    if then and not now:  # nothing is there, or what is no file
+        return "deleted"
     if now is None:  # what git reported, neither deleted nor in conflict, was there, be it without a hash
         was_seen = file.get("source") == "git" and file.get("status") not in ("D", "U")
-        return "deleted" if then or was_seen or file["path"].endswith("/") else None
+        return "deleted" if was_seen or file["path"].endswith("/") else None
     if absent_then:
         return "new" if now else None  # a directory has the name now
-    if "unreadable" in now or (not then and not now):
+    if "unreadable" in now or not now:
         return UNCOMPARED
     return "changed" if now != then else None
 
@@ -4057,6 +4059,8 @@ class Server:
 
 def serve(environ: Mapping[str, str]) -> int:
     """The MCP server, until its input ends or a signal comes."""
+    import _signal  # type: ignore[import-not-found]  # the cheap part of signal
+
     if sys.stdin is None or sys.stdout is None:
         return 0
     if sys.stdin.isatty():
@@ -4070,6 +4074,8 @@ def serve(environ: Mapping[str, str]) -> int:
         output.write(data)
         output.flush()
 
+    # Until the worker runs there is nothing to finish; then `end_on_signals` takes over.
+    _signal.signal(_signal.SIGTERM, lambda *_: os._exit(0))
     server = Server(write, environ, current_folder())
     try:
         while line := sys.stdin.buffer.readline(MESSAGE_BYTES):
