@@ -5776,7 +5776,10 @@ TRACKED = (
     "you committed it yourself."
 )
 ONLY_RECORDED = "only the recorded files were compared"
-ASK = "Ask the user which to resume, even if there is just one; then load it with its selector as checkpoint."
+ASK = (
+    "This session has none of its own. Ask the user which to resume, even if there is just one; then load it with its "
+    "selector as checkpoint."
+)
 
 
 def hint(selector: str) -> str:
@@ -5853,7 +5856,7 @@ class LoadingTests(Case):
         for session in ("s1", None):
             answer = self.load(session=session)
             entries = self.list(session=session)["entries"]
-            head = f"This session has no checkpoint, but {self.root} has 1, newest first:"
+            head = f"1 checkpoint(s) in {self.root}, newest first:"
             text = "\n".join([head, "- `s2` (just now): Ship it", ASK])
             expected = {"text": text, "found": False, "candidates": entries, "total": 1, "omitted": 0, "warnings": []}
             self.assertEqual(answer, expected)
@@ -6194,8 +6197,8 @@ class ListingTests(Case):
         self.save("Mine", tasks=tasks[:1])
         self.assertTrue(self.list()["entries"][0]["allTasksDone"])
         shutil.rmtree(self.path(".claude-checkpoints"))
-        empty = {"text": f"0 checkpoint(s) in {self.root}.", "path": self.root, "entries": [], "total": 0}
-        self.assertEqual(self.list(), empty | {"omitted": 0, "warnings": []})
+        empty = {"text": f"There is no checkpoint in {self.root}: nothing to resume.", "path": self.root}
+        self.assertEqual(self.list(), empty | {"entries": [], "total": 0, "omitted": 0, "warnings": []})
 
     def test_order_is_that_of_the_instants_inside(self) -> None:
         stamps = {
@@ -6335,10 +6338,11 @@ class ListingTests(Case):
         self.assertEqual([entry["goal"] for entry in answer["entries"][1:]], ["(unreadable)"] * 10)
 
     def test_a_checkpoint_that_has_just_gone(self) -> None:
-        caller = sc.Caller(self.environ, self.root, lambda: (None, []), "")
-        listed = sc.listed_checkpoint(sc.reading_call({}, sc.LIST_INPUT, caller), "gone", 0.0)
-        self.assertEqual((listed.entry["goal"], listed.warnings), ("(unreadable)", ["gone: it is gone."]))
         self.save()
+        with mock.patch.object(sc, "look_up", return_value=None):
+            answer = self.list()
+        self.assertEqual(answer["entries"][0]["goal"], "(unreadable)")
+        self.assertEqual(answer["warnings"], ["s1: it is gone."])
         with mock.patch.object(sc, "look_up", side_effect=OSError(errno.EIO, "Input/output error")):
             answer = self.list()
         self.assertEqual(answer["warnings"], ["s1: [Errno 5] Input/output error."])

@@ -3252,7 +3252,14 @@ def load_session_checkpoint(arguments: JSON, caller: Caller) -> JSON:
     if "checkpoint" in call.values:
         where = f"{shown_path(call.root)}. {selectors_text(call.root)}"
         raise ToolError(f"There is no checkpoint {excerpt(selector)} in {where}")
-    return candidates_answer(call)
+    advice = (
+        "This session has none of its own. Ask the user which to resume, even if there is just one; then load it with "
+        "its selector as checkpoint."
+    )
+    if caller.program:
+        advice = f"Load one with: {load_command('SELECTOR', call.root, caller)}"
+    answer = list_answer(call, CANDIDATES, "candidates", {"found": False}, [advice])
+    return answer if answer["total"] else {name: answer[name] for name in ("text", "found", "warnings")}
 
 
 def selectors_text(root: str) -> str:
@@ -3305,20 +3312,6 @@ def whose(selector: str) -> str:
     return "the checkpoint that sessions share" if selector == SHARED else f"the checkpoint of session {selector}"
 
 
-class Listed(Record):
-    """A checkpoint in a list."""
-
-    entry: JSON  # as ENTRY says
-    progress: str  # of its tasks
-    warnings: list[str]
-
-
-class Listing(Record):
-    chosen: list[Listed]
-    total: int  # of all checkpoints
-    warnings: list[str]  # of the call, and about those chosen
-
-
 def glances(root: str) -> list[tuple[str, str]]:
     """Every checkpoint as (stamp, selector), newest last, the stamp unchecked, empty where there is none.
 
@@ -3346,49 +3339,65 @@ def stamp_of(folder: Folder, selector: str) -> str:
     return ""
 
 
-def listing(call: Call, limit: int) -> Listing:
-    """The newest checkpoints (limit 0: all), unreadable ones last."""
-    pending, now = glances(call.root), time.time()
+def newest(root: str, limit: int) -> tuple[list[Found], int]:
+    """The newest checkpoints (limit 0: all), unreadable ones last; and how many there are in all."""
+    pending = glances(root)
     total = len(pending)
-    readable: list[Listed] = []
-    unreadable: list[Listed] = []
+    readable: list[Found] = []
+    unreadable: list[Found] = []
     while pending and not (limit and len(readable) == limit):
         stamp, selector = pending.pop()
-        listed = listed_checkpoint(call, selector, now)
-        if listed.entry["updatedAt"] not in ("", stamp):  # it is the backup's, since the file turned out to be damaged
-            pending = sorted([*pending, (listed.entry["updatedAt"], selector)])
+        found = found_or_empty(root, selector)
+        updated = found.checkpoint.get("updatedAt", "")
+        if updated not in ("", stamp):  # it is the backup's, since the file turned out to be damaged
+            pending = sorted([*pending, (updated, selector)])
         else:
-            (readable if listed.entry["updatedAt"] else unreadable).append(listed)
-    chosen = (readable + unreadable)[: limit or None]
-    names = [listed.entry["selector"] for listed in chosen]
-    conversations = resumable(names, call.caller.environ)
-    for listed in chosen:
-        listed.entry["transcript"] = listed.entry["selector"] in conversations
-    warnings = [*call.warnings, *(warning for listed in chosen for warning in listed.warnings)]
-    return Listing(chosen, total, bounded([*warnings, *tracking_warnings(call.root, call.caller.environ, names)]))
+            (readable if updated else unreadable).append(found)
+    return (readable + unreadable)[: limit or None], total
 
 
-def listed_checkpoint(call: Call, selector: str, now: float) -> Listed:
-    entry: JSON = {"selector": selector, "goal": "(unreadable)", "updatedAt": "", "age": "", "branch": None}
-    entry |= {"allTasksDone": False, "isCurrentSession": selector == call.selector, "fromBackup": False}
+def found_or_empty(root: str, selector: str) -> Found:
+    """A checkpoint; where it can't be read, an empty one whose warning says why."""
+    trouble = "it is gone"
     try:
-        found = look_up(call.root, selector)
+        if found := look_up(root, selector):
+            return found
     except (Unreadable, OSError) as error:
-        return Listed(entry, "", [f"{selector}: {error}."])
-    if found is None:
-        return Listed(entry, "", [f"{selector}: it is gone."])
-    checkpoint = found.checkpoint
-    tasks, branch = checkpoint["goal"].get("tasks") or [], (checkpoint.get("git") or {}).get("branch")
-    done = sum(task["status"] == "done" for task in tasks)
-    entry |= {
-        "goal": cut(one_line(checkpoint["goal"]["primary"]), 500),
-        "updatedAt": checkpoint["updatedAt"],
-        "age": age(now - (seconds_of(checkpoint["updatedAt"]) or 0.0)),
+        trouble = str(error)
+    return Found(selector, {}, "", False, [f"{selector}: {trouble}."])
+
+
+def finished(checkpoint: JSON) -> tuple[int, int]:
+    """How many of its tasks are done, and how many there are."""
+    tasks = checkpoint.get("goal", {}).get("tasks") or []
+    return sum(task["status"] == "done" for task in tasks), len(tasks)
+
+
+def list_entry(found: Found, own: str, conversations: set[str], now: float) -> JSON:
+    """A checkpoint, which may be empty, as ENTRY says."""
+    checkpoint, selector = found.checkpoint, found.selector
+    branch, (done, tasks) = (checkpoint.get("git") or {}).get("branch"), finished(checkpoint)
+    return {
+        "selector": selector,
+        "goal": cut(one_line(checkpoint["goal"]["primary"]), 500) if checkpoint else "(unreadable)",
+        "updatedAt": checkpoint.get("updatedAt", ""),
+        "age": age(now - (seconds_of(checkpoint["updatedAt"]) or 0.0)) if checkpoint else "",
         "branch": branch and cut(shown(branch), 250),
-        "allTasksDone": bool(tasks) and done == len(tasks),
+        "allTasksDone": 0 < tasks == done,
+        "isCurrentSession": selector == own,
         "fromBackup": found.from_backup,
+        "transcript": selector in conversations,
     }
-    return Listed(entry, f"{done}/{len(tasks)} tasks done" if tasks else "", found.warnings)
+
+
+def list_line(found: Found, entry: JSON) -> str:
+    done, tasks = finished(found.checkpoint)
+    facts = [entry["age"], code(entry["branch"], 60) if entry["branch"] else ""]
+    facts.append(f"{done}/{tasks} tasks done" if tasks else "")
+    facts += ["this session"] * entry["isCurrentSession"] + ["from its backup"] * entry["fromBackup"]
+    again = f"; conversation: `claude --resume {entry['selector']}`" if entry["transcript"] else ""
+    known = ", ".join(filter(None, facts))
+    return f"- `{entry['selector']}`{f' ({known})' if known else ''}: {inline(entry['goal'], 200)}{again}"
 
 
 def tracking_warnings(root: str, environ: Mapping[str, str], sessions: list[str]) -> list[str]:
@@ -3418,52 +3427,33 @@ def is_in_repository(root: str) -> bool:
     return exists(os.path.join(root, ".git")) or (parent != root and is_in_repository(parent))
 
 
-def listed_line(listed: Listed) -> str:
-    entry = listed.entry
-    facts = [entry["age"], code(entry["branch"], 60) if entry["branch"] else "", listed.progress]
-    facts += ["this session"] * entry["isCurrentSession"] + ["from its backup"] * entry["fromBackup"]
-    again = f"; conversation: `claude --resume {entry['selector']}`" if entry["transcript"] else ""
-    known = ", ".join(filter(None, facts))
-    return f"- `{entry['selector']}`{f' ({known})' if known else ''}: {inline(entry['goal'], 200)}{again}"
+def list_answer(call: Call, limit: int, name: str, frame: JSON, advice: list[str]) -> JSON:
+    """A list as an answer with the members of `frame`; its entries are the member `name`, `advice` stands below them.
 
-
-def list_answer(found: Listing, head: str, frame: JSON, name: str, tail: list[str], is_whole: bool = False) -> JSON:
-    """A listing as an answer with the members of `frame`; its entries are the member `name`.
-
-    Text and entries hold as many as fit; where the list was asked for as a whole, all entries are there."""
-    lines = [listed_line(listed) for listed in found.chosen]
-    entries = [listed.entry for listed in found.chosen]
-    tail = [*tail, *warning_lines(found.warnings)]
-    count, total = len(lines), found.total
+    Text and entries hold as many as fit; where all are asked for, all entries are there."""
+    chosen, total = newest(call.root, limit)
+    selectors, environ, now = [found.selector for found in chosen], call.caller.environ, time.time()
+    conversations = resumable(selectors, environ)
+    entries = [list_entry(found, call.selector, conversations, now) for found in chosen]
+    lines = [list_line(found, entry) for found, entry in zip(chosen, entries, strict=True)]
+    noted = [warning for found in chosen for warning in found.warnings]
+    warnings = bounded([*call.warnings, *noted, *tracking_warnings(call.root, environ, selectors)])
+    place, count = shown_path(call.root), len(lines)
+    head = f"{total} checkpoint(s) in {place}, newest first:"
+    head, tail = (head, advice) if total else (f"There is no checkpoint in {place}: nothing to resume.", [])
     while True:
         more = [f"- … and {total - count} more"] if total > count else []
-        text = {"text": "\n".join([head, *lines[:count], *more, *tail])}
-        told = entries if is_whole else entries[:count]
-        answer = text | frame | {name: told, "total": total, "omitted": total - len(told), "warnings": found.warnings}
-        if fits(text if is_whole else answer) or not count:
+        text = {"text": "\n".join([head, *lines[:count], *more, *tail, *warning_lines(warnings)])}
+        told = entries[:count] if limit else entries
+        answer = text | frame | {name: told, "total": total, "omitted": total - len(told), "warnings": warnings}
+        if fits(answer if limit else text) or not count:
             return answer
         count -= max(1, count // 16)
 
 
-def candidates_answer(call: Call) -> JSON:
-    found, place = listing(call, CANDIDATES), shown_path(call.root)
-    if not found.total:
-        lines = [f"There is no checkpoint in {place}: nothing to resume.", *warning_lines(found.warnings)]
-        return {"text": "\n".join(lines), "found": False, "warnings": found.warnings}
-    head = f"This session has no checkpoint, but {place} has {found.total}, newest first:"
-    ask = "Ask the user which to resume, even if there is just one; then load it with its selector as checkpoint."
-    if call.caller.program:
-        head = f"{found.total} checkpoint(s) in {place}, newest first:"
-        ask = f"Load one with: {load_command('SELECTOR', call.root, call.caller)}"
-    return list_answer(found, head, {"found": False}, "candidates", [ask])
-
-
 def list_session_checkpoints(arguments: JSON, caller: Caller) -> JSON:
     call = reading_call(arguments, LIST_INPUT, caller)
-    limit, place = call.values["limit"], shown_path(call.root)
-    found = listing(call, limit)
-    head = f"{found.total} checkpoint(s) in {place}{', newest first:' if found.total else '.'}"
-    return list_answer(found, head, {"path": place}, "entries", [], is_whole=limit == 0)
+    return list_answer(call, call.values["limit"], "entries", {"path": shown_path(call.root)}, [])
 
 
 # ── 14. Tools ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -4257,12 +4247,12 @@ def load_verb(values: dict[str, str], words: list[str], environ: Mapping[str, st
     if "--latest" in values:
         if words:
             raise UsageError("--latest and a selector exclude each other")
-        entries = [listed.entry for listed in listing(reading_call(arguments, LIST_INPUT, caller), 0).chosen]
-        unreadable = [entry["selector"] for entry in entries if not entry["updatedAt"]]
+        known, _ = newest(reading_call(arguments, LIST_INPUT, caller).root, 0)
+        unreadable = [found.selector for found in known if not found.checkpoint]
         if unreadable:
             named = first_few(unreadable, SELECTORS_NAMED)
             log(f"passed over what can't be read, be it newer: {named}; list says why.")
-        words = [entry["selector"] for entry in entries[:1]]
+        words = [found.selector for found in known[:1]]
     if words:
         arguments["checkpoint"] = completed(words[0], arguments, caller)
     arguments["format"] = "full" if "--json" in values else "brief"
