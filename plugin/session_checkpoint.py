@@ -41,6 +41,7 @@ import sys
 import time
 from collections import Counter
 from functools import lru_cache
+from itertools import groupby
 
 if sys.version_info < (3, 10):  # noqa: UP036 - people do start it so: Apple's python3 is 3.9
     if sys.argv[1:2] in (["hook-nudge"], ["hook-guard"]):
@@ -3271,7 +3272,7 @@ def loaded_answer(found: Found, call: Call) -> JSON:
     checkpoint, now, environ = found.checkpoint, time.time(), call.caller.environ
     drift, warnings = drift_since(found, call.root, environ)
     warnings = bounded([*warnings, *found.warnings, *call.warnings])
-    hint = resume_hint(found.selector, call)
+    first, hint = whose(found.selector, call)
     answer = {
         "found": True,
         "path": shown_path(found.path),
@@ -3279,12 +3280,9 @@ def loaded_answer(found: Found, call: Call) -> JSON:
         "updatedAt": checkpoint["updatedAt"],
         "drift": drift_answer(drift),
         "warnings": warnings,
-    } | ({"resumeHint": hint} if hint and not call.caller.program else {})
+    } | ({"resumeHint": hint} if hint else {})
     if call.values["format"] == "full":
         return {"text": title(checkpoint, now)} | answer | {"checkpoint": checkpoint}
-    first = ""
-    if not call.caller.program and found.selector != call.selector:
-        first = hint or f"This is {whose(found.selector)}, not of this one."
     notes = warning_lines(warnings)
     if found.selector in resumable([found.selector], environ):
         notes.append(f"The conversation itself can be resumed: `claude --resume {found.selector}`")
@@ -3297,33 +3295,25 @@ def loaded_answer(found: Found, call: Call) -> JSON:
     return sized
 
 
-def resume_hint(selector: str, call: Call) -> str:
-    """What to do with another session's checkpoint; nothing where this session already has its own."""
-    own = call.selector
-    if selector == own or (own and own in selectors(call.root)):
-        return ""
-    return (
-        f"This is {whose(selector)}, not of this one. To go on from it, pass "
-        f'resumedFrom: "{selector}" in the next save_session_checkpoint.'
-    )
+def whose(selector: str, call: Call) -> tuple[str, str]:
+    """The first line on another session's checkpoint, for a model; and how to go on from it, where that is possible."""
+    if selector == call.selector or call.caller.program:
+        return "", ""
+    owner = "the checkpoint that sessions share" if selector == SHARED else f"the checkpoint of session {selector}"
+    line = f"This is {owner}, not of this one."
+    if call.selector and call.selector in selectors(call.root):
+        return line, ""
+    hint = f'{line} To go on from it, pass resumedFrom: "{selector}" in the next save_session_checkpoint.'
+    return hint, hint
 
 
-def whose(selector: str) -> str:
-    return "the checkpoint that sessions share" if selector == SHARED else f"the checkpoint of session {selector}"
-
-
-def glances(root: str) -> list[tuple[str, str]]:
-    """Every checkpoint as (stamp, selector), newest last, the stamp unchecked, empty where there is none.
-
-    A project may have thousands, of which few are shown: only these are checked."""
-    known = selectors(root)
-    found: list[tuple[str, str]] = []
-    for shared in (False, True):
-        group = [selector for selector in known if (selector == SHARED) == shared]
-        if group and (folder := open_folder(checkpoint_folder(root, group[0]))):
+def each_checkpoint(root: str) -> Iterator[tuple[Folder, str]]:
+    """Every checkpoint below a root, with the directory that has it."""
+    for path, group in groupby(selectors(root), lambda selector: checkpoint_folder(root, selector)):
+        if folder := open_folder(path):
             with folder:
-                found += [(stamp_of(folder, selector), selector) for selector in group]
-    return sorted(found)
+                for selector in group:
+                    yield folder, selector
 
 
 def stamp_of(folder: Folder, selector: str) -> str:
@@ -3340,8 +3330,10 @@ def stamp_of(folder: Folder, selector: str) -> str:
 
 
 def newest(root: str, limit: int) -> tuple[list[Found], int]:
-    """The newest checkpoints (limit 0: all), unreadable ones last; and how many there are in all."""
-    pending = glances(root)
+    """The newest checkpoints (limit 0: all), unreadable ones last; and how many there are in all.
+
+    A project may have thousands, of which few are shown: only these are checked."""
+    pending = sorted((stamp_of(folder, selector), selector) for folder, selector in each_checkpoint(root))
     total = len(pending)
     readable: list[Found] = []
     unreadable: list[Found] = []
@@ -4096,27 +4088,23 @@ def hook_nudge(given: JSON, environ: Mapping[str, str]) -> JSON | None:
         return None
     root = setting(environ, "CHECKPOINT_PROJECT_ROOT") or setting(environ, "CLAUDE_PROJECT_DIR")
     root = root or string_in(given, "cwd") or current_folder()
-    times = checkpoint_times(root) if root else {}
-    if not times:
+    times = [time_of(folder, selector) for folder, selector in each_checkpoint(root)] if root else []
+    known = [saved for saved in times if saved is not None]
+    if not known:
         return None
-    newest = time.strftime("%Y-%m-%d %H:%M", time.gmtime(max(times.values())))
+    newest = time.strftime("%Y-%m-%d %H:%M", time.gmtime(max(known)))
     text = (
-        f"This project has {len(times)} saved session checkpoint(s), the newest of {newest} UTC. If this session "
+        f"This project has {len(known)} saved session checkpoint(s), the newest of {newest} UTC. If this session "
         "continues earlier work, call load_session_checkpoint before acting, and check with the user before acting on "
         "what is recorded."
     )
     return {"hookEventName": "SessionStart", "additionalContext": text}
 
 
-def checkpoint_times(root: str) -> dict[str, float]:
-    """selector -> when its file was last written, from names and times alone."""
-    times: dict[str, float] = {}
-    for selector in selectors(root):
-        main = os.path.join(checkpoint_folder(root, selector), file_name(selector))
-        for path in (main, main + BACKUP):
-            if exists(path) and stat.S_ISREG((status := os.lstat(to_system(path))).st_mode):
-                times[selector] = max(times.get(selector, 0.0), status.st_mtime)
-    return times
+def time_of(folder: Folder, selector: str) -> float | None:
+    """When a checkpoint was last written, by its files' status alone; None where they are no files."""
+    found = (folder.status(file_name(selector) + end) for end in ("", BACKUP))
+    return max((status.st_mtime for status in found if status and stat.S_ISREG(status.st_mode)), default=None)
 
 
 def hook_guard(given: JSON, environ: Mapping[str, str]) -> JSON | None:
