@@ -119,7 +119,7 @@ class Case(unittest.TestCase):
     # the tools, in process
 
     def call(self, tool: str, arguments: JSON, **environ: str) -> JSON:
-        caller = sc.Caller(self.environ | environ, self.root, lambda: (None, []), "")
+        caller = sc.Caller(self.environ | environ, self.root, lambda: None, "")
         return sc.run_tool(tool, arguments, caller)
 
     def save(self, goal: str = "Ship it", session: str | None = "s1", **more: Any) -> JSON:
@@ -4406,7 +4406,7 @@ The second page loses its footer.
                 self.check_sizes("h")
 
     def test_a_long_list_stays_within_its_limits(self) -> None:
-        caller = sc.Caller(self.environ, self.root, lambda: (None, []), "")
+        caller = sc.Caller(self.environ, self.root, lambda: None, "")
         for number in range(60):
             self.store(f"s{number}-{'x' * 100}", record(primary='"\n' * 250, git={"branch": "b`" * 100}))
         for given in ({"limit": 60}, {"limit": 10}):
@@ -4424,7 +4424,7 @@ The second page loses its footer.
     def test_a_root_with_a_long_unshowable_path_stays_within_the_limits(self) -> None:
         self.root = self.path(*["\x01" * 200] * (14 if sys.platform == "linux" else 2))
         os.makedirs(self.root)
-        caller = sc.Caller(self.environ, self.root, lambda: (None, []), "")
+        caller = sc.Caller(self.environ, self.root, lambda: None, "")
         self.result("load_session_checkpoint", {}, caller)
         self.result("list_session_checkpoints", {}, caller)
         self.result("save_session_checkpoint", {"goal": "g", "session": "s1"}, caller)
@@ -4441,7 +4441,7 @@ The second page loses its footer.
         self.write(f".claude-checkpoints/{selector}.json", data)
 
     def check_sizes(self, selector: str) -> None:
-        caller = sc.Caller(self.environ, self.root, lambda: (None, []), "")
+        caller = sc.Caller(self.environ, self.root, lambda: None, "")
         loaded = self.result("load_session_checkpoint", {"checkpoint": selector, "session": "other"}, caller)
         self.assertIs(loaded["structuredContent"]["found"], True)
         self.assertLessEqual(len(loaded["content"][0]["text"].encode()), 8_192)
@@ -4651,32 +4651,33 @@ class RootTests(Case):
     def listed(
         self,
         argument: str | None = None,
-        client: tuple[str | None, list[str]] = (None, []),
+        client: str | Exception | None = None,
         cwd: str | None = "cwd",
         **environ: str,
     ) -> JSON:
         """The list of the root that is found; names are those of the directories, or paths."""
         folder = cwd and os.path.join(self.base, cwd)
-        caller = sc.Caller(self.environ | environ, folder, lambda: client, "")
+        caller = sc.Caller(self.environ | environ, folder, mock.Mock(side_effect=[client]), "")
         return sc.run_tool("list_session_checkpoints", {"projectRoot": argument}, caller)
 
     def test_order(self) -> None:
         at = {name: os.path.join(self.base, name) for name in os.listdir(self.base)}
         variable, claude = {"CHECKPOINT_PROJECT_ROOT": at["variable"]}, {"CLAUDE_PROJECT_DIR": at["claude"]}
-        offered = (at["client"], ["from the client"])
+        offered, late = at["client"], sc.ToolError("Late")
         self.assertEqual(self.listed(at["argument"], offered, **variable, **claude)["path"], at["argument"])
         self.assertEqual(self.listed(None, offered, **variable, **claude)["path"], at["variable"])
         answer = self.listed(None, offered, **claude)
-        self.assertEqual((answer["path"], answer["warnings"]), (at["client"], ["from the client"]))
-        answer = self.listed(None, (None, ["no roots"]), **claude)
-        self.assertEqual((answer["path"], answer["warnings"]), (at["claude"], ["no roots"]))
-        answer = self.listed(None, (None, ["no roots"]))
-        self.assertEqual((answer["path"], answer["warnings"]), (at["cwd"], ["no roots"]))
+        self.assertEqual((answer["path"], answer["warnings"]), (at["client"], []))
+        passed_over = ["Late; its roots were passed over."]
+        answer = self.listed(None, late, **claude)
+        self.assertEqual((answer["path"], answer["warnings"]), (at["claude"], passed_over))
+        answer = self.listed(None, late)
+        self.assertEqual((answer["path"], answer["warnings"]), (at["cwd"], passed_over))
         path = self.listed(CHECKPOINT_PROJECT_ROOT="", CLAUDE_PROJECT_DIR="")["path"]
         self.assertEqual(path, at["cwd"])
 
     def test_the_client_is_asked_only_where_it_counts(self) -> None:
-        def asked() -> tuple[None, list[str]]:
+        def asked() -> None:
             self.fail("the client was asked")
 
         for arguments, environ in (({"projectRoot": self.root}, {}), ({}, {"CHECKPOINT_PROJECT_ROOT": self.root})):
@@ -4730,10 +4731,9 @@ class RootTests(Case):
         top = os.path.abspath(os.sep)
         error = self.refused(self.listed, cwd=top)
         self.assertEqual(error, f"No project is known: the working directory is {top}. {MEND_ROOT}")
-        late = "The client did not name its roots."
-        with self.assertRaises(sc.ToolError) as raised:
-            sc.project_root(None, sc.Caller({}, top, lambda: (None, [late]), ""))
-        self.assertEqual(str(raised.exception), f"{late} {error}")
+        late = sc.ToolError("The client did not name its roots")
+        passed_over = f"{late}; its roots were passed over."
+        self.assertEqual(self.refused(self.listed, client=late, cwd=top), f"{passed_over} {error}")
         self.assertEqual(self.listed(self.root, cwd=top)["path"], self.root)
         file = os.path.join(self.base, "file")
         with open(file, "wb"):
@@ -4741,7 +4741,7 @@ class RootTests(Case):
         error = self.refused(self.listed, cwd="file")
         self.assertEqual(error, f'The working directory must be an existing directory: "{file}"')
         with self.assertRaisesRegex(sc.ToolError, " Pass --project-root, or set CHECKPOINT_PROJECT_ROOT to "):
-            sc.project_root(None, sc.Caller({}, None, lambda: (None, []), "a program at a shell"))
+            sc.project_root(None, sc.Caller({}, None, lambda: None, "a program at a shell"), [])
         error = self.refused(self.listed, cwd=None)
         self.assertEqual(error, f"The working directory does not exist any more. {MEND_ROOT}")
         gone = os.path.join(self.base, "gone")
@@ -4751,8 +4751,7 @@ class RootTests(Case):
             home = f"The project root is the home directory. {MEND_ROOT}"
             answer = self.listed(cwd=self.base)
             self.assertEqual((answer["path"], answer["warnings"]), (self.base, [home]))
-            found = sc.project_root(None, sc.Caller({}, self.base, lambda: (None, [late]), ""))
-            self.assertEqual(found, (self.base, [late, home]))
+            self.assertEqual(self.listed(client=late, cwd=self.base)["warnings"], [passed_over, home])
             self.assertEqual(self.listed(self.base)["warnings"], [])
             self.assertEqual(self.listed(CHECKPOINT_PROJECT_ROOT=self.base)["warnings"], [])
             self.assertEqual(self.listed(cwd=self.root)["warnings"], [])
@@ -4763,22 +4762,27 @@ class RootTests(Case):
             return {"uri": f"file:///{path.lstrip('/')}"}
 
         client, other = os.path.join(self.base, "client"), os.path.join(self.base, "claude")
-        unusable = ["None of the client's roots is an existing directory here; they were passed over."]
-        unread = ["The client's answer to roots/list can't be read; its roots were passed over."]
-        cases: list[tuple[Any, str | None, list[str]]] = [
-            ({"roots": [uri("client"), uri("claude")]}, client, []),
-            ({"roots": [5, None, {}, {"uri": 5}, {"uri": "https://x/y"}, uri("gone"), uri("claude")]}, other, []),
-            ({"roots": [uri("client") | {"name": "n", "_meta": {}}], "_meta": {}}, client, []),
-            ({"roots": []}, None, []),
-            ({"roots": [{"uri": "vscode-remote://wsl/home"}, uri("gone")]}, None, unusable),
-            ({"roots": {}}, None, unread),
-            ({}, None, unread),
-            ([], None, unread),
-            (None, None, unread),
+        cases: list[tuple[Any, str | None]] = [
+            ({"roots": [uri("client"), uri("claude")]}, client),
+            ({"roots": [5, None, {}, {"uri": 5}, {"uri": "https://x/y"}, uri("gone"), uri("claude")]}, other),
+            ({"roots": [uri("client") | {"name": "n", "_meta": {}}], "_meta": {}}, client),
+            ({"roots": []}, None),
         ]
-        for result, root, warnings in cases:
+        for result, root in cases:
             with self.subTest(result=result):
-                self.assertEqual(sc.offered_root(result), (root, warnings))
+                self.assertEqual(sc.offered_root(result), root)
+        unusable = "None of the client's roots is an existing directory here"
+        unread = "The client's answer to roots/list can't be read"
+        wrong: list[tuple[Any, str]] = [
+            ({"roots": [{"uri": "vscode-remote://wsl/home"}, uri("gone")]}, unusable),
+            ({"roots": {}}, unread),
+            ({}, unread),
+            ([], unread),
+            (None, unread),
+        ]
+        for result, problem in wrong:
+            with self.subTest(result=result):
+                self.assertEqual(self.refused(sc.offered_root, result), problem)
 
 
 # 12. Saving
@@ -5981,7 +5985,7 @@ class LoadingTests(Case):
         self.assertEqual(json.loads(shown["content"][0]["text"]), kept | {"drift": UNTOUCHED})
 
     def caller(self) -> Any:
-        return sc.Caller(self.environ, self.root, lambda: (None, []), "")
+        return sc.Caller(self.environ, self.root, lambda: None, "")
 
     def test_a_conversation_that_can_be_resumed(self) -> None:
         self.save()
@@ -7625,6 +7629,7 @@ class RootsTests(Case):
         """Here it comes just before the news is cleared for the second time, as the wait begins."""
         sent: list[JSON] = []
         roots = sc.LegacyRoots(sent.append)
+        roots.news = threading.Event()
         clear = roots.news.clear
 
         def clear_late() -> None:
@@ -7632,9 +7637,9 @@ class RootsTests(Case):
                 roots.receive({"id": "roots-1", "result": {"roots": []}})
             clear()
 
-        roots.initialized = True
+        roots.offered = roots.initialized = True
         with mock.patch.object(roots.news, "clear", clear_late), mock.patch.object(sc, "ROOTS_SECONDS", 0.02):
-            self.assertEqual(roots.first(), (None, []))
+            self.assertIsNone(roots.first())
         self.assertEqual([message["method"] for message in sent], ["roots/list"])
 
     def test_only_the_answer_to_the_last_question_counts(self) -> None:
@@ -7649,7 +7654,7 @@ class RootsTests(Case):
 
     def test_answers_that_name_no_root(self) -> None:
         fallen = "its roots were passed over."
-        unusable = "None of the client's roots is an existing directory here; they were passed over."
+        unusable = f"None of the client's roots is an existing directory here; {fallen}"
         gone = self.uri(os.path.join(self.base, "gone"))
         cases: list[tuple[JSON, list[str]]] = [
             ({"error": {"code": -32601, "message": "no"}}, [f"The client answered roots/list with an error; {fallen}"]),
@@ -7680,7 +7685,7 @@ class RootsTests(Case):
         self.assertNotIn("id", cancelled)
         path, (warning,) = self.listed(client, first)
         self.assertEqual(path, self.root)
-        self.assertRegex(warning, r"^The client did not name its roots within \d+ s; they were passed over\.$")
+        self.assertRegex(warning, r"^The client did not name its roots within \d+ s; its roots were passed over\.$")
         self.assertEqual(self.listed(client, self.start(client)), (self.root, [warning]))  # no second question
         self.answer(client, identity, result={"roots": [self.uri(self.other)]})
         self.assertEqual(self.listed(client, self.start(client)), (self.other, []))
@@ -7744,7 +7749,7 @@ class RootsTests(Case):
         def responses(*roots: Any) -> JSON:
             return {"roots": {"roots": list(roots)}}
 
-        unusable = ["None of the client's roots is an existing directory here; they were passed over."]
+        unusable = ["None of the client's roots is an existing directory here; its roots were passed over."]
         answers = piped(
             self,
             opening(roots={}),
@@ -8581,9 +8586,9 @@ class CommandLineTests(LaunchedCase):
             (self.base, self.root, named),
         ):
             environ = {"CHECKPOINT_PROJECT_ROOT": variable} if variable else {}
-            caller = sc.Caller(environ, folder, lambda: (None, []), "program")
+            caller = sc.Caller(environ, folder, lambda: None, "program")
             self.assertEqual(sc.load_command("s1", self.root, caller), f"program load s1{option}")
-        caller = sc.Caller({}, self.base, lambda: (None, []), "program")
+        caller = sc.Caller({}, self.base, lambda: None, "program")
         self.assertEqual(sc.load_command("s1", "/a\x1b", caller), r"program load s1 --project-root '/a\x1b'")
 
     def test_the_first_equals_sign_ends_an_options_name(self) -> None:

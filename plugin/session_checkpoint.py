@@ -2469,7 +2469,7 @@ class Caller(Record):
 
     environ: Mapping[str, str]
     folder: str | None  # the working directory; None if it is gone
-    client_root: Callable[[], tuple[str | None, list[str]]]  # the root that the client offers, and warnings
+    client_root: Callable[[], str | None]  # the root that the client offers; ToolError: why it is passed over
     program: str  # how a person at a shell calls this program; empty for a model
 
 
@@ -2532,7 +2532,7 @@ def checked_root(path: str, source: str) -> str:
     raise ToolError(f"{source} must be an existing directory: {quoted}")
 
 
-def working_directory(caller: Caller, warnings: list[str]) -> tuple[str, list[str]]:
+def working_directory(caller: Caller, warnings: list[str]) -> str:
     name = "--project-root" if caller.program else "projectRoot"
     cure = f"Pass {name}, or set CHECKPOINT_PROJECT_ROOT to the project's absolute path."
     if caller.folder is None or not exists(caller.folder):
@@ -2541,21 +2541,23 @@ def working_directory(caller: Caller, warnings: list[str]) -> tuple[str, list[st
     if os.path.dirname(root) == root:
         raise ToolError(" ".join([*warnings, f"No project is known: the working directory is {root}. {cure}"]))
     if root == real_path(from_system(os.path.expanduser("~"))):
-        warnings = [*warnings, f"The project root is the home directory. {cure}"]
-    return root, warnings
+        warnings.append(f"The project root is the home directory. {cure}")
+    return root
 
 
-def project_root(argument: str | None, caller: Caller) -> tuple[str, list[str]]:
-    """The project's directory and warnings. Raises ToolError, or RootsNeeded where the client must be asked first."""
+def project_root(argument: str | None, caller: Caller, warnings: list[str]) -> str:
+    """The project's directory. Raises ToolError, or RootsNeeded where the client must be asked first."""
     if argument is not None:
-        return checked_root(argument, "projectRoot"), []
+        return checked_root(argument, "projectRoot")
     if named := setting(caller.environ, "CHECKPOINT_PROJECT_ROOT"):
-        return checked_root(named, "CHECKPOINT_PROJECT_ROOT"), []
-    offered, warnings = caller.client_root()
-    if offered:
-        return offered, warnings
+        return checked_root(named, "CHECKPOINT_PROJECT_ROOT")
+    try:
+        if offered := caller.client_root():
+            return offered
+    except ToolError as error:
+        warnings.append(f"{error}; its roots were passed over.")
     if named := setting(caller.environ, "CLAUDE_PROJECT_DIR"):
-        return checked_root(named, "CLAUDE_PROJECT_DIR"), warnings
+        return checked_root(named, "CLAUDE_PROJECT_DIR")
     return working_directory(caller, warnings)
 
 
@@ -2580,8 +2582,7 @@ def checked_call(values: JSON, schema: JSON, caller: Caller, problems: list[str]
     except ToolError as error:
         problems.append(str(error))
     try:
-        call.root, warnings = project_root(string_in(values, "projectRoot"), caller)
-        call.warnings += warnings
+        call.root = project_root(string_in(values, "projectRoot"), caller, call.warnings)
     except ToolError as error:
         problems.append(str(error))
     if problems:
@@ -3693,19 +3694,21 @@ def windows_path(host: str, path: str) -> str | None:
     return bare[0].upper() + bare[1:] + ("\\" if len(bare) == 2 else "")
 
 
-def offered_root(result: Any) -> tuple[str | None, list[str]]:
-    """The first usable root of a roots/list result, and a warning where there are roots, but none is usable."""
+def offered_root(result: Any) -> str | None:
+    """The first usable root of a roots/list result. Raises ToolError where there are roots, but none is usable."""
     roots = result.get("roots") if isinstance(result, dict) else None
     if not isinstance(roots, list):
-        return None, ["The client's answer to roots/list can't be read; its roots were passed over."]
+        raise ToolError("The client's answer to roots/list can't be read")
     for root in roots:
         path = path_of_uri(root.get("uri")) if isinstance(root, dict) else None
         try:
             if path:
-                return checked_root(path, "the client's root"), []
+                return checked_root(path, "the client's root")
         except ToolError:
             continue
-    return None, ["None of the client's roots is an existing directory here; they were passed over."] if roots else []
+    if roots:
+        raise ToolError("None of the client's roots is an existing directory here")
+    return None
 
 
 class LegacyRoots:
@@ -3714,24 +3717,24 @@ class LegacyRoots:
     The worker asks and waits; the thread that reads brings the news."""
 
     def __init__(self, send: Callable[[Any], None]) -> None:
-        import threading
-
         self.send = send
-        self.news = threading.Event()  # the client has said something that matters here
+        self.news: Any = None  # the worker's event: the client has said something that matters here
+        self.offered = False
         self.initialized = False
-        self.closed = False  # the input has ended: no answer can come any more
-        self.silent = False  # no answer came in time: not waited for again until the client speaks of roots
+        self.silent = False  # no answer came in time, or can come: not waited for until the client speaks of roots
         self.request: str | None = None  # the id of the last question
         self.questions = 0
         self.answer: JSON | None = None
 
-    def first(self) -> tuple[str | None, list[str]]:
-        """The first usable root and warnings; waits for the client."""
+    def first(self) -> str | None:
+        """The first usable root; waits for the client. Raises ToolError where there is none for a reason."""
+        if not self.offered or self.news is None:
+            return None
         answer = self.wait_for_answer()
         if answer is None:
-            return None, [f"The client did not name its roots within {ROOTS_SECONDS:.0f} s; they were passed over."]
+            raise ToolError(f"The client did not name its roots within {ROOTS_SECONDS:.0f} s")
         if "error" in answer:
-            return None, ["The client answered roots/list with an error; its roots were passed over."]
+            raise ToolError("The client answered roots/list with an error")
         return offered_root(answer["result"])
 
     def wait_for_answer(self) -> JSON | None:
@@ -3739,7 +3742,7 @@ class LegacyRoots:
         while True:
             self.news.clear()  # before looking: what comes after this ends the wait
             answer = self.answer
-            if answer is not None or self.silent or self.closed:
+            if answer is not None or self.silent:
                 return answer
             if self.initialized and self.request is None:
                 self.questions += 1
@@ -3754,14 +3757,15 @@ class LegacyRoots:
     def learn(self, **news: Any) -> None:
         """Takes in what the client said, and wakes whoever waits for it."""
         self.__dict__.update(news)
-        self.news.set()
+        if self.news:
+            self.news.set()
 
     def receive(self, response: JSON) -> None:
         if self.request is not None and response.get("id") == self.request:
             self.learn(answer=response, silent=False)
 
-    def forget(self) -> None:
-        self.learn(answer=None, silent=False, request=None)
+    def forget(self, **news: Any) -> None:
+        self.learn(answer=None, silent=False, request=None, **news)
 
 
 def log(text: str) -> None:
@@ -3798,22 +3802,15 @@ def is_call(message: Any) -> bool:
     return is_named and valid_id(message.get("id")) is not None
 
 
-def modern_root(params: JSON, envelope: JSON) -> Callable[[], tuple[str | None, list[str]]]:
-    """How a modern call learns the client's root: from the request alone, or by asking for it."""
+def modern_root(params: JSON, envelope: JSON) -> str | None:
+    """The client's root as a modern call tells it. Raises ToolError, or RootsNeeded where it must be asked for."""
     responses = params.get("inputResponses", {})
     answer = responses.get("roots", {"roots": []}) if isinstance(responses, dict) else None
     if not isinstance(answer, dict) or not isinstance(answer.get("roots"), list):
         raise ProtocolError(INVALID_PARAMS, 'inputResponses must look like {"roots": {"roots": [{"uri": "file:///x"}]}}.')
-    offers_roots = isinstance(envelope[f"{ENVELOPE}clientCapabilities"].get("roots"), dict)
-
-    def root() -> tuple[str | None, list[str]]:
-        if "roots" in responses:
-            return offered_root(answer)
-        if offers_roots:
-            raise RootsNeeded
-        return None, []
-
-    return root
+    if "roots" not in responses and isinstance(envelope[f"{ENVELOPE}clientCapabilities"].get("roots"), dict):
+        raise RootsNeeded
+    return offered_root(answer)
 
 
 def end_now(server: Server) -> None:
@@ -3853,8 +3850,7 @@ class Server:
         self.write, self.writing = write, allocate_lock()
         self.environ, self.folder = environ, folder
         self.revision: str | None = None  # of the legacy session, once there is one
-        self.offers_roots = False  # the legacy client
-        self.roots: Any = None
+        self.roots = LegacyRoots(self.send)
         self.worker: Any = None
         self.calls: Any = None  # the worker's queue
         self.cancelled: dict[Any, bool] = {}  # id of a tool call that is not answered yet -> whether it need not be
@@ -3862,7 +3858,7 @@ class Server:
             "initialize": self.initialize,
             "ping": lambda params: {},
             "tools/list": self.list_tools,
-            "tools/call": lambda params: self.call_tool(params, self.legacy_root),
+            "tools/call": lambda params: self.call_tool(params, self.roots.first),
         }
 
     # — lines in, lines out —
@@ -3918,11 +3914,11 @@ class Server:
         if method == "notifications/cancelled" and isinstance(params, dict):
             if (identity := valid_id(params.get("requestId"))) in self.cancelled:
                 self.cancelled[identity] = True
-        elif method == "notifications/initialized" and self.roots:
+        elif method == "notifications/initialized":
             self.roots.learn(initialized=True, silent=False)
-        elif method == "notifications/roots/list_changed" and self.roots:
+        elif method == "notifications/roots/list_changed":
             self.roots.forget()
-        elif method is None and self.roots:
+        elif method is None:
             self.roots.receive(message)
 
     # — requests —
@@ -3949,10 +3945,8 @@ class Server:
         if not isinstance(asked, str):
             raise ProtocolError(INVALID_PARAMS, "initialize needs a protocolVersion.")
         capabilities = params.get("capabilities")
-        self.offers_roots = isinstance(capabilities, dict) and isinstance(capabilities.get("roots"), dict)
+        self.roots.forget(offered=isinstance(capabilities, dict) and isinstance(capabilities.get("roots"), dict))
         self.revision = asked if asked in LEGACY_REVISIONS else LEGACY_REVISIONS[-1]
-        if self.roots:
-            self.roots.forget()
         return {
             "protocolVersion": self.revision,
             "capabilities": {"tools": {}},
@@ -3969,9 +3963,6 @@ class Server:
         name, arguments = called_tool(params)
         return tool_result(name, arguments, Caller(self.environ, self.folder, client_root, ""))
 
-    def legacy_root(self) -> tuple[str | None, list[str]]:
-        return self.roots.first() if self.offers_roots and self.roots else (None, [])
-
     def modern_result(self, method: str, params: JSON, envelope: JSON, identity: Any) -> JSON | None:
         complete = {"resultType": "complete", "_meta": {f"{ENVELOPE}serverInfo": PROGRAM}}
         cached = complete | {"ttlMs": CACHE_MILLISECONDS, "cacheScope": "public"}
@@ -3982,7 +3973,7 @@ class Server:
             return cached | self.list_tools(params)
         if method == "tools/call":
             try:
-                return complete | self.call_tool(params, modern_root(params, envelope))
+                return complete | self.call_tool(params, lambda: modern_root(params, envelope))
             except RootsNeeded:
                 return complete | {"resultType": "input_required", "inputRequests": {"roots": {"method": "roots/list"}}}
         if method == "subscriptions/listen":
@@ -4009,7 +4000,7 @@ class Server:
         import threading
 
         end_on_signals(self)
-        self.roots, self.calls = LegacyRoots(self.send), queue.SimpleQueue()
+        self.roots.news, self.calls = threading.Event(), queue.SimpleQueue()
         worker = threading.Thread(target=self.work, daemon=True)
         worker.start()
         self.worker = worker
@@ -4032,7 +4023,7 @@ class Server:
         """Ends the waiting for roots, lets the worker finish, within `patience` seconds or (None) completely, and ends
         what git still runs."""
         if self.worker:
-            self.roots.learn(closed=True)
+            self.roots.learn(silent=True)
             self.calls.put(None)
             self.worker.join(patience)
         for process in list(running_git):
@@ -4173,19 +4164,18 @@ def person(environ: Mapping[str, str]) -> Caller:
         usual = find_program("python3", environ)
         is_this = usual is not None and real_path(from_system(usual)) == real_path(from_system(sys.executable))
         program = f"{'python3' if is_this else shell_word(sys.executable)} {program}"
-    return Caller(environ, current_folder(), lambda: (None, []), program)
+    here = current_folder()  # which is the root, whatever it is, if nothing else is named
+    return Caller(environ, here, lambda: here and real_path(here), program)
 
 
-def common_arguments(values: dict[str, str], given: JSON, environ: Mapping[str, str]) -> JSON:
-    """A tool's arguments with what the options say; without a root, the working directory is taken, whatever it is."""
+def common_arguments(values: dict[str, str], given: JSON) -> JSON:
+    """A tool's arguments with what the options say."""
     arguments = dict(given)
     if "--session" in values:
         arguments["session"] = values["--session"]
-    here = current_folder()
     if "--project-root" in values:
-        arguments["projectRoot"] = checked_root(os.path.join(here or "", values["--project-root"]), "--project-root")
-    elif arguments.get("projectRoot") is None and not setting(environ, "CHECKPOINT_PROJECT_ROOT") and here:
-        arguments["projectRoot"] = here
+        path = os.path.join(current_folder() or "", values["--project-root"])
+        arguments["projectRoot"] = checked_root(path, "--project-root")
     return arguments
 
 
@@ -4212,13 +4202,12 @@ def save_verb(values: dict[str, str], words: list[str], environ: Mapping[str, st
         raise ToolError(f"{SAVE_USAGE}; this is no JSON: {error}.") from None
     if not isinstance(given, dict):
         raise ToolError(f"{SAVE_USAGE}; found {found_type(given)}.")
-    return run_tool("save_session_checkpoint", common_arguments(values, given, environ), person(environ))
+    return run_tool("save_session_checkpoint", common_arguments(values, given), person(environ))
 
 
 def completed(beginning: str, arguments: JSON, caller: Caller) -> str:
     """The one selector that begins so; the word itself where there is none, which the tool will then refuse."""
-    root, _ = project_root(arguments.get("projectRoot"), caller)
-    known = selectors(root)
+    known = selectors(project_root(arguments.get("projectRoot"), caller, []))
     fitting = [selector for selector in known if selector.startswith(beginning)]
     if beginning in known or not fitting:
         return beginning
@@ -4231,7 +4220,7 @@ def completed(beginning: str, arguments: JSON, caller: Caller) -> str:
 
 
 def load_verb(values: dict[str, str], words: list[str], environ: Mapping[str, str]) -> JSON:
-    arguments, caller = common_arguments(values, {}, environ), person(environ)
+    arguments, caller = common_arguments(values, {}), person(environ)
     if "--latest" in values:
         if words:
             raise UsageError("--latest and a selector exclude each other")
@@ -4248,7 +4237,7 @@ def load_verb(values: dict[str, str], words: list[str], environ: Mapping[str, st
 
 
 def list_verb(values: dict[str, str], words: list[str], environ: Mapping[str, str]) -> JSON:
-    arguments = common_arguments(values, {}, environ)
+    arguments = common_arguments(values, {})
     if "--limit" in values:
         if not re.fullmatch(r"\d{1,9}", values["--limit"], re.ASCII):
             raise UsageError("--limit needs a whole number, 0 for all")
