@@ -3813,17 +3813,6 @@ def modern_root(params: JSON, envelope: JSON) -> str | None:
     return offered_root(answer)
 
 
-def end_now(server: Server) -> None:
-    """Ends the process, after the save that it is in the middle of."""
-    import threading
-
-    last = threading.Timer(2 * SHUTDOWN_SECONDS, os._exit, (0,))  # whatever the other threads are stuck in
-    last.daemon = True
-    last.start()
-    server.finish(SHUTDOWN_SECONDS)
-    os._exit(0)
-
-
 def end_on_signals(server: Server) -> None:
     """Has a thread wait for SIGINT and SIGTERM, which the others then never see: no read can swallow one.
 
@@ -3833,7 +3822,7 @@ def end_on_signals(server: Server) -> None:
 
     def wait() -> None:
         signal.sigwait(ends)
-        end_now(server)
+        server.end_now()
 
     ends = (signal.SIGINT, signal.SIGTERM)
     if os.name != "nt":
@@ -3853,7 +3842,7 @@ class Server:
         self.roots = LegacyRoots(self.send)
         self.worker: Any = None
         self.calls: Any = None  # the worker's queue
-        self.cancelled: dict[Any, bool] = {}  # id of a tool call that is not answered yet -> whether it need not be
+        self.pending: set[Any] = set()  # ids of the tool calls that are to be answered
         self.legacy_methods: dict[str, Callable[[JSON], JSON]] = {
             "initialize": self.initialize,
             "ping": lambda params: {},
@@ -3871,17 +3860,19 @@ class Server:
             self.send(error_of(None, ProtocolError(PARSE_ERROR, f"Not JSON: {cut(shown(str(error)), 200)}")))
             return
         is_batch = self.revision == BATCH_REVISION and isinstance(message, list) and bool(message)
-        calls = [member["id"] for member in (message if is_batch else [message]) if is_call(member)]
+        members = message if is_batch else [message]
+        calls = {member["id"] for member in members if is_call(member)}
+        self.pending |= calls
         if calls and self.ensure_worker():
-            self.cancelled.update(dict.fromkeys(calls, False))
-            self.calls.put((message, is_batch, calls))
+            self.calls.put((members, is_batch, calls))
         else:
-            self.answer(message, is_batch)
+            self.answer(members, is_batch, calls)
             self.ensure_worker()
 
-    def answer(self, message: Any, is_batch: bool) -> None:
-        replies = [self.reply(member, is_batch) for member in (message if is_batch else [message])]
-        replies = [reply for reply in replies if reply is not None]
+    def answer(self, members: list[Any], is_batch: bool, calls: set[Any]) -> None:
+        """Answers one message, or a batch; `calls` are the ids of the tool calls in it."""
+        replies = [reply for member in members if (reply := self.reply(member, is_batch))]
+        self.pending -= calls  # before the answer: an id may come again after it
         if replies:
             self.send(replies if is_batch else replies[0])
 
@@ -3902,18 +3893,20 @@ class Server:
                 guarded(lambda: self.take_in(message))
                 return None
             check_request(message)
-            result = guarded(lambda: self.result(message, in_batch))
+            result = None if self.is_cancelled(message) else guarded(lambda: self.result(message, in_batch))
         except ProtocolError as error:
             return None if wants_none else error_of(valid_id(identity), error)
-        is_answered = result is not None and not (is_call(message) and self.cancelled.get(identity))
+        is_answered = result is not None and not self.is_cancelled(message)
         return {"jsonrpc": "2.0", "id": identity, "result": result} if is_answered else None
+
+    def is_cancelled(self, request: JSON) -> bool:
+        return is_call(request) and request["id"] not in self.pending
 
     def take_in(self, message: JSON) -> None:
         """Heeds a notification or a response."""
         method, params = message.get("method"), message.get("params")
         if method == "notifications/cancelled" and isinstance(params, dict):
-            if (identity := valid_id(params.get("requestId"))) in self.cancelled:
-                self.cancelled[identity] = True
+            self.pending.discard(valid_id(params.get("requestId")))
         elif method == "notifications/initialized":
             self.roots.learn(initialized=True, silent=False)
         elif method == "notifications/roots/list_changed":
@@ -3926,8 +3919,6 @@ class Server:
     def result(self, request: JSON, in_batch: bool) -> JSON | None:
         """The result of a request by its era, which its envelope tells; None where it has none."""
         method, params = request["method"], request.get("params", {})
-        if is_call(request) and self.cancelled.get(request["id"]):
-            return None
         envelope = checked_envelope(params)
         if envelope is not None:
             return self.modern_result(method, params, envelope, request["id"])
@@ -4012,10 +4003,7 @@ class Server:
             pass  # logged; the call that needs it will say so
         try:
             while (call := self.calls.get()) is not None:
-                message, is_batch, identities = call
-                self.answer(message, is_batch)
-                for identity in identities:
-                    self.cancelled.pop(identity, None)
+                self.answer(*call)
         except ClientGone:
             os._exit(0)
 
@@ -4028,6 +4016,11 @@ class Server:
             self.worker.join(patience)
         for process in list(running_git):
             end_git(process)
+
+    def end_now(self) -> NoReturn:
+        """Ends the process, after the save that it is in the middle of."""
+        self.finish(SHUTDOWN_SECONDS)
+        os._exit(0)
 
 
 def serve(environ: Mapping[str, str]) -> int:
@@ -4056,7 +4049,7 @@ def serve(environ: Mapping[str, str]) -> int:
                 server.receive(line)
         server.finish(None)
     except (KeyboardInterrupt, ClientGone, OSError):  # OSError: standard input can't be read
-        end_now(server)
+        server.end_now()
     return 0
 
 

@@ -7865,7 +7865,7 @@ class CallTests(Case):
         server = sc.Server(lambda data: None, {}, self.root)
         for identity in (*range(100), None, "x", [], 1.5):
             server.take_in({"method": "notifications/cancelled", "params": {"requestId": identity}})
-        self.assertEqual(server.cancelled, {})
+        self.assertEqual(server.pending, set())
 
     def test_a_thread_that_does_not_start(self) -> None:
         sent: list[bytes] = []
@@ -7888,7 +7888,7 @@ class CallTests(Case):
             for message in (opening(), call(1, TOOL_NAMES[2]), call(2, TOOL_NAMES[2])):
                 server.receive(json.dumps(message).encode())
             server.finish(None)
-        self.assertEqual(([json.loads(data)["id"] for data in sent], server.cancelled), (["open", 1, 2], {}))
+        self.assertEqual(([json.loads(data)["id"] for data in sent], server.pending), (["open", 1, 2], set()))
 
     def test_arguments_that_are_nested_too_deep_are_the_callers_fault(self) -> None:
         client = Client(self)
