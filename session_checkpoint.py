@@ -3549,8 +3549,18 @@ def blaming_the_machine(action: Callable[[], JSON]) -> JSON:
 LEGACY_REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 BATCH_REVISION = "2025-03-26"
 MODERN_REVISIONS = ("2026-07-28",)
-ENVELOPE = "io.modelcontextprotocol/"
-LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+MCP = "io.modelcontextprotocol/"  # how the names of an envelope's members begin
+OBJECT = {"type": "object"}
+ENVELOPE = struct(
+    f"{MCP}protocolVersion {MCP}clientCapabilities",
+    {
+        f"{MCP}protocolVersion": STRING,
+        f"{MCP}clientCapabilities": OBJECT,
+        f"{MCP}clientInfo": OBJECT,
+        f"{MCP}logLevel": choice("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"),
+    },
+)
+
 NEED_A_SESSION = ("tools/list", "tools/call", "server/discover", "subscriptions/listen")
 CACHE_MILLISECONDS = 3_600_000
 
@@ -3615,39 +3625,26 @@ def check_request(message: Any) -> None:
         raise ProtocolError(INVALID_PARAMS, "params must be an object.")
 
 
+def check(value: JSON, schema: JSON) -> None:
+    """Raises ProtocolError for the first way in which parameters break their schema."""
+    if problem := next(violations(value, schema), None):
+        raise ProtocolError(INVALID_PARAMS, f"{problem}.")
+
+
 def checked_envelope(params: JSON) -> JSON | None:
     """The modern envelope of a request; None where it has none, so that it belongs to the legacy era."""
     meta = params.get("_meta", {})
     if not isinstance(meta, dict):
         raise ProtocolError(INVALID_PARAMS, "_meta must be an object.")
-    marks = (f"{ENVELOPE}protocolVersion", f"{ENVELOPE}clientCapabilities")
-    if not any(mark in meta for mark in marks):
+    if meta.keys().isdisjoint(ENVELOPE["required"]):
         return None
-    version = meta.get(f"{ENVELOPE}protocolVersion")
+    version = meta.get(f"{MCP}protocolVersion")
     if isinstance(version, str) and version not in MODERN_REVISIONS:
         served = {"supported": list(MODERN_REVISIONS), "requested": cut(version, 100)}
         problem = "Unsupported protocol version; data.supported lists those that an envelope may name."
         raise ProtocolError(UNSUPPORTED_VERSION, problem, served)
-    members = (("protocolVersion", str, True), ("clientCapabilities", dict, True), ("clientInfo", dict, False))
-    for name, kind, needed in members:
-        value = meta.get(ENVELOPE + name)
-        if not isinstance(value, kind) and (needed or value is not None):
-            raise ProtocolError(INVALID_PARAMS, f"_meta {ENVELOPE}{name} is missing or of the wrong type.")
-    if meta.get(f"{ENVELOPE}logLevel", "info") not in LOG_LEVELS:
-        raise ProtocolError(INVALID_PARAMS, f"_meta {ENVELOPE}logLevel must be one of {', '.join(LOG_LEVELS)}.")
+    check(meta, ENVELOPE)
     return meta
-
-
-def called_tool(params: JSON) -> tuple[str, JSON]:
-    """Name and arguments of a tools/call."""
-    name, arguments = params.get("name"), params.get("arguments")
-    if not isinstance(name, str):
-        raise ProtocolError(INVALID_PARAMS, "tools/call needs the name of a tool.")
-    if name not in TOOLS:
-        raise ProtocolError(INVALID_PARAMS, f"Unknown tool {excerpt(name)}; there are {', '.join(TOOLS)}.")
-    if arguments is not None and not isinstance(arguments, dict):
-        raise ProtocolError(INVALID_PARAMS, "arguments must be an object.")
-    return name, arguments or {}
 
 
 def tool_result(name: str, arguments: JSON, caller: Caller) -> JSON:
@@ -3667,31 +3664,22 @@ def path_of_uri(uri: Any, windows: bool = os.name == "nt") -> str | None:
 
     if not isinstance(uri, str) or uri[:5].lower() != "file:":
         return None
-    host, path = "", uri[5:]
-    if path.startswith("//"):
+    plain = re.split("[?#]", uri)[0] if "%" in uri else uri
+    path, host = unquote(plain[5:], errors="surrogateescape"), ""
+    if re.match(r"//[A-Za-z]:|//[^/]*\\", path):  # file://C:/x: no host at all
+        path = path[1:]
+    elif path.startswith("//"):
         host, slash, rest = path[2:].partition("/")
-        path = slash + rest
-        if "\\" in host or re.match("[A-Za-z](:|%3A)", host, re.IGNORECASE):  # file://C:/x: no host at all
-            host, path = "", "/" + uri[7:]
-    if "%" in path:
-        path = re.split("[?#]", path)[0]
-    path = unquote(path, errors="surrogateescape")
-    if host.lower() == "localhost":
-        host = ""
+        host, path = "" if host.lower() == "localhost" else host, slash + rest
     if "\0" in path or not path.startswith("/"):
         return None
-    if windows:
-        return windows_path(host, path)
-    return None if host else path.rstrip("/") or "/"
-
-
-def windows_path(host: str, path: str) -> str | None:
-    bare = path.lstrip("/").replace("/", "\\")
+    if not windows:
+        return None if host else path.rstrip("/") or "/"
+    path = path.replace("/", "\\")
     if host:
-        return f"\\\\{host}" + path.replace("/", "\\")
-    if not re.match(r"[A-Za-z]:(\\|$)", bare):
-        return None
-    return bare[0].upper() + bare[1:] + ("\\" if len(bare) == 2 else "")
+        return f"\\\\{host}{path}"
+    drive = re.fullmatch(r"\\+([A-Za-z]:)(\\.*)?", path, re.DOTALL)
+    return drive[1].upper() + (drive[2] or "\\") if drive else None
 
 
 def offered_root(result: Any) -> str | None:
@@ -3808,7 +3796,7 @@ def modern_root(params: JSON, envelope: JSON) -> str | None:
     answer = responses.get("roots", {"roots": []}) if isinstance(responses, dict) else None
     if not isinstance(answer, dict) or not isinstance(answer.get("roots"), list):
         raise ProtocolError(INVALID_PARAMS, 'inputResponses must look like {"roots": {"roots": [{"uri": "file:///x"}]}}.')
-    if "roots" not in responses and isinstance(envelope[f"{ENVELOPE}clientCapabilities"].get("roots"), dict):
+    if "roots" not in responses and isinstance(envelope[f"{MCP}clientCapabilities"].get("roots"), dict):
         raise RootsNeeded
     return offered_root(answer)
 
@@ -3932,10 +3920,8 @@ class Server:
         return self.legacy_methods[method](params)
 
     def initialize(self, params: JSON) -> JSON:
-        asked = params.get("protocolVersion")
-        if not isinstance(asked, str):
-            raise ProtocolError(INVALID_PARAMS, "initialize needs a protocolVersion.")
-        capabilities = params.get("capabilities")
+        check(params, struct("protocolVersion", protocolVersion=STRING))
+        asked, capabilities = params["protocolVersion"], params.get("capabilities")
         self.roots.forget(offered=isinstance(capabilities, dict) and isinstance(capabilities.get("roots"), dict))
         self.revision = asked if asked in LEGACY_REVISIONS else LEGACY_REVISIONS[-1]
         return {
@@ -3951,11 +3937,14 @@ class Server:
         return {"tools": tool_list()}
 
     def call_tool(self, params: JSON, client_root: Callable[[], Any]) -> JSON:
-        name, arguments = called_tool(params)
+        check(params, struct("name", name=STRING, arguments=OBJECT))
+        name, arguments = params["name"], params.get("arguments") or {}
+        if name not in TOOLS:
+            raise ProtocolError(INVALID_PARAMS, f"Unknown tool {excerpt(name)}; there are {', '.join(TOOLS)}.")
         return tool_result(name, arguments, Caller(self.environ, self.folder, client_root, ""))
 
     def modern_result(self, method: str, params: JSON, envelope: JSON, identity: Any) -> JSON | None:
-        complete = {"resultType": "complete", "_meta": {f"{ENVELOPE}serverInfo": PROGRAM}}
+        complete = {"resultType": "complete", "_meta": {f"{MCP}serverInfo": PROGRAM}}
         cached = complete | {"ttlMs": CACHE_MILLISECONDS, "cacheScope": "public"}
         if method == "server/discover":
             served = {"supportedVersions": list(MODERN_REVISIONS), "capabilities": {"tools": {}}}
@@ -3968,9 +3957,8 @@ class Server:
             except RootsNeeded:
                 return complete | {"resultType": "input_required", "inputRequests": {"roots": {"method": "roots/list"}}}
         if method == "subscriptions/listen":
-            if not isinstance(params.get("notifications"), dict):
-                raise ProtocolError(INVALID_PARAMS, "subscriptions/listen needs a notifications object.")
-            params = {"_meta": {f"{ENVELOPE}subscriptionId": identity}, "notifications": {}}
+            check(params, struct("notifications", notifications=OBJECT))
+            params = {"_meta": {f"{MCP}subscriptionId": identity}, "notifications": {}}
             self.send({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params})
             return None
         raise ProtocolError(METHOD_NOT_FOUND, f"Unknown method {excerpt(method)}.")
