@@ -120,7 +120,7 @@ class Case(unittest.TestCase):
 
     def call(self, tool: str, arguments: JSON, **environ: str) -> JSON:
         caller = sc.Caller(self.environ | environ, self.root, lambda: None, "")
-        return sc.run_tool(tool, arguments, caller)
+        return sc.blaming_the_machine(lambda: sc.TOOLS[tool].run(arguments, caller))
 
     def save(self, goal: str = "Ship it", session: str | None = "s1", **more: Any) -> JSON:
         return self.call("save_session_checkpoint", {"goal": goal, "session": session, "projectRoot": self.root} | more)
@@ -4658,7 +4658,7 @@ class RootTests(Case):
         """The list of the root that is found; names are those of the directories, or paths."""
         folder = cwd and os.path.join(self.base, cwd)
         caller = sc.Caller(self.environ | environ, folder, mock.Mock(side_effect=[client]), "")
-        return sc.run_tool("list_session_checkpoints", {"projectRoot": argument}, caller)
+        return sc.list_session_checkpoints({"projectRoot": argument}, caller)
 
     def test_order(self) -> None:
         at = {name: os.path.join(self.base, name) for name in os.listdir(self.base)}
@@ -4682,7 +4682,7 @@ class RootTests(Case):
 
         for arguments, environ in (({"projectRoot": self.root}, {}), ({}, {"CHECKPOINT_PROJECT_ROOT": self.root})):
             caller = sc.Caller(self.environ | environ, self.base, asked, "")
-            self.assertEqual(sc.run_tool("list_session_checkpoints", arguments, caller)["path"], self.root)
+            self.assertEqual(sc.list_session_checkpoints(arguments, caller)["path"], self.root)
 
     def test_wrong_roots(self) -> None:
         file = os.path.join(self.base, "file")
@@ -7270,9 +7270,9 @@ def opening(revision: str = "2025-11-25", **capabilities: Any) -> JSON:
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 PLAIN: JSON = {"capabilities": {"tools": {}}}
 FAILING = """
-def fail(name, arguments, caller):
+def fail(action):
     raise ValueError("a secret: sk-ant-0123456789abcdef0123")
-sc.run_tool = fail
+sc.blaming_the_machine = fail
 """
 
 
@@ -8539,17 +8539,17 @@ class CommandLineTests(LaunchedCase):
             (["hook"], 'unknown command "hook"'),
             (["frobnicate", "--help"], 'unknown command "frobnicate --help"'),
             (["--version", "2"], 'unknown command "--version 2"'),
-            (["load", "--frobnicate"], 'load: unknown option "--frobnicate"'),
-            (["load", "--limit", "3"], 'load: unknown option "--limit"'),
-            (["list", "--latest"], 'list: unknown option "--latest"'),
-            (["load", "-x"], 'load: unknown option "-x"'),
-            (["list", "-n", "3"], 'list: unknown option "-n"'),
-            (["load", "--json=1"], "load: --json takes no value"),
-            (["load", "--session"], "load: --session needs a value"),
-            (["load", "--session="], "load: --session needs a value"),
-            (["load", "--project-root", ""], "load: --project-root needs a value"),
-            (["load", "--\x1b[31m" + "x" * 90], 'load: unknown option "--\\x1b[31m' + "x" * 69 + '…"'),
-            (["list", "--limit"], "list: --limit needs a value"),
+            (["load", "--frobnicate"], "load: option --frobnicate not recognized"),
+            (["load", "--limit", "3"], "load: option --limit not recognized"),
+            (["list", "--latest"], "list: option --latest not recognized"),
+            (["load", "-x"], "load: option -x not recognized"),
+            (["list", "-n", "3"], "list: option -n not recognized"),
+            (["load", "--json=1"], "load: option --json must not have an argument"),
+            (["load", "--session"], "load: option --session requires argument"),
+            (["load", "--session="], "load: option --session requires argument"),
+            (["load", "--project-root", ""], "load: option --project-root requires argument"),
+            (["load", "--\x1b[31m" + "x" * 90], r"load: option --\x1b[31m" + "x" * 82 + "…"),
+            (["list", "--limit"], "list: option --limit requires argument"),
             (["list", "--limit", "-1"], "list: --limit needs a whole number, 0 for all"),
             (["list", "--limit=x"], "list: --limit needs a whole number, 0 for all"),
             (["list", "--limit=1234567890"], "list: --limit needs a whole number, 0 for all"),
@@ -8892,16 +8892,15 @@ class CommandLineTests(LaunchedCase):
     def test_how_it_ends_where_nothing_can_be_printed(self) -> None:
         full = "session-checkpoint: the call was carried out, but its answer could not be printed: Full\n"
         for code, status, said in ((errno.EPIPE, 0, ""), (errno.EINVAL, 0, ""), (errno.ENOSPC, 1, full)):
-            stdout, stderr = mock.Mock(), io.StringIO()
+            stdout, stderr = mock.Mock(), mock.Mock(buffer=io.BytesIO())
             stdout.buffer.write.side_effect = OSError(code, "Full")
             with (
                 mock.patch.object(sys, "stdout", stdout),
                 mock.patch.object(sys, "stderr", stderr),
                 mock.patch.object(os, "_exit") as left,
             ):
-                sc.say("text", stdout)
-                sc.say("text", mock.Mock(buffer=stdout.buffer))  # for another stream the process goes on
-            self.assertEqual((left.call_args_list, stderr.getvalue()), ([mock.call(status)], said * 2))
+                sc.say("text")
+            self.assertEqual((left.call_args_list, stderr.buffer.getvalue().decode()), ([mock.call(status)], said))
 
     @POSIX_ONLY
     def test_output_that_is_closed(self) -> None:

@@ -3196,20 +3196,17 @@ def drift_answer(drift: Drift) -> JSON:
         if room < 0:
             break
         kept.append(path)
-    answer: JSON = {
+    answer = {
         "branchChanged": drift.branch_changed,
         "currentBranch": drift.branch,
         "commitsSince": drift.commits,
         "changedSince": kept,
+        "changedOmitted": len(changed) - len(kept),
+        "deleted": [path for path in kept if drift.changes[path] == "deleted"],
+        "headUnreachable": drift.unreachable,
     }
-    deleted = [path for path in kept if drift.changes[path] == "deleted"]
-    if len(kept) < len(changed):
-        answer["changedOmitted"] = len(changed) - len(kept)
-    if deleted:
-        answer["deleted"] = deleted
-    if drift.unreachable:
-        answer["headUnreachable"] = True
-    return answer
+    always = LOAD_OUTPUT["properties"]["drift"]["required"]
+    return {name: value for name, value in answer.items() if value or name in always}
 
 
 def resumable(sessions: Iterable[str], environ: Mapping[str, str]) -> set[str]:
@@ -3512,22 +3509,14 @@ TOOLS = {
 
 def import_what_tools_need() -> None:
     """Imports what a later call would import, so that it depends on no file of Python's own."""
-    import datetime  # noqa: F401
     import hashlib
-    import shlex  # noqa: F401
-    import subprocess  # noqa: F401
-    import threading  # noqa: F401
-    import urllib.parse  # noqa: F401
 
-    if os.name != "nt":
-        import fcntl  # noqa: F401
+    lock = "msvcrt" if os.name == "nt" else "fcntl"
+    for name in ("datetime", "shlex", "subprocess", "threading", "urllib.parse", lock):
+        __import__(name)
     hashlib.sha1(usedforsecurity=False)
     redact("warm")
 
-
-def run_tool(name: str, arguments: JSON, caller: Caller) -> JSON:
-    """structuredContent of a tool's answer. Raises ToolError for what the caller or the machine is to blame for."""
-    return blaming_the_machine(lambda: TOOLS[name].run(arguments, caller))
 
 
 def blaming_the_machine(action: Callable[[], JSON]) -> JSON:
@@ -3649,7 +3638,7 @@ def checked_envelope(params: JSON) -> JSON | None:
 
 def tool_result(name: str, arguments: JSON, caller: Caller) -> JSON:
     try:
-        answer = run_tool(name, arguments, caller)
+        answer = blaming_the_machine(lambda: TOOLS[name].run(arguments, caller))
     except ToolError as error:
         return {"content": [{"type": "text", "text": cut(shown(str(error)), TEXT_CHARACTERS)}], "isError": True}
     text = answer["text"]
@@ -3756,13 +3745,18 @@ class LegacyRoots:
         self.learn(answer=None, silent=False, request=None, **news)
 
 
-def log(text: str) -> None:
-    """A line on standard error, if there is one."""
+def complain(text: str) -> None:
+    """Prints UTF-8 on standard error, if there is one that somebody reads."""
     if sys.stderr is not None:
         try:
-            print(f"session-checkpoint: {text}", file=sys.stderr, flush=True)
+            sys.stderr.buffer.write(text.encode("utf-8", "replace") + b"\n")
+            sys.stderr.buffer.flush()
         except (OSError, ValueError):
             sys.stderr = None  # else what is left in it would fail the exit
+
+
+def log(text: str) -> None:
+    complain(f"session-checkpoint: {text}")
 
 
 def where_raised(error: BaseException) -> str:
@@ -4118,25 +4112,18 @@ class UsageError(Exception):
 
 def parse_words(words: list[str], options: Mapping[str, bool], most: int) -> tuple[dict[str, str], list[str]]:
     """Options (name -> whether it takes a value) and the other words, `most` of them at most. Raises UsageError."""
-    values: dict[str, str] = {}
-    others: list[str] = []
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        name, equals, value = word.partition("=")
-        if word == "-" or not word.startswith("-"):
-            others.append(word)
-        elif name not in options:
-            raise UsageError(f"unknown option {excerpt(name)}")
-        elif equals and not options[name]:
-            raise UsageError(f"{name} takes no value")
-        else:
-            values[name] = rest.pop(0) if options[name] and not equals and rest else value
-            if options[name] and not values[name]:
-                raise UsageError(f"{name} needs a value")
+    from getopt import GetoptError, gnu_getopt
+
+    try:
+        pairs, others = gnu_getopt(words, "", [name[2:] + "=" * takes for name, takes in options.items()])
+    except GetoptError as error:
+        raise UsageError(safe_text(str(error), 100)) from None
+    for name, value in pairs:
+        if options[name] and not value:
+            raise UsageError(f"option {name} requires argument")
     if len(others) > most:
         raise UsageError(f"unexpected word {excerpt(others[most])}")
-    return values, others
+    return dict(pairs), others
 
 
 def person(environ: Mapping[str, str]) -> Caller:
@@ -4149,13 +4136,11 @@ def person(environ: Mapping[str, str]) -> Caller:
     return Caller(environ, here, lambda: here and real_path(here), program)
 
 
-def common_arguments(values: dict[str, str], given: JSON) -> JSON:
-    """A tool's arguments with what the options say."""
-    arguments = dict(given)
-    if "--session" in values:
-        arguments["session"] = values["--session"]
+def common_arguments(values: dict[str, str], caller: Caller) -> JSON:
+    """What the options say to any tool."""
+    arguments = {"session": values["--session"]} if "--session" in values else {}
     if "--project-root" in values:
-        path = os.path.join(current_folder() or "", values["--project-root"])
+        path = os.path.join(caller.folder or "", values["--project-root"])
         arguments["projectRoot"] = checked_root(path, "--project-root")
     return arguments
 
@@ -4163,7 +4148,7 @@ def common_arguments(values: dict[str, str], given: JSON) -> JSON:
 SAVE_USAGE = 'save takes a JSON object such as {"goal": "Fix the login"}, or - to read one from standard input'
 
 
-def save_verb(values: dict[str, str], words: list[str], environ: Mapping[str, str]) -> JSON:
+def save_verb(values: dict[str, str], words: list[str], caller: Caller) -> JSON:
     source = words[0] if words else "-"
     if source == "-":
         if sys.stdin is None:
@@ -4183,7 +4168,7 @@ def save_verb(values: dict[str, str], words: list[str], environ: Mapping[str, st
         raise ToolError(f"{SAVE_USAGE}; this is no JSON: {error}.") from None
     if not isinstance(given, dict):
         raise ToolError(f"{SAVE_USAGE}; found {found_type(given)}.")
-    return run_tool("save_session_checkpoint", common_arguments(values, given), person(environ))
+    return save_session_checkpoint(given | common_arguments(values, caller), caller)
 
 
 def completed(beginning: str, arguments: JSON, caller: Caller) -> str:
@@ -4200,8 +4185,8 @@ def completed(beginning: str, arguments: JSON, caller: Caller) -> str:
     return fitting[0]
 
 
-def load_verb(values: dict[str, str], words: list[str], environ: Mapping[str, str]) -> JSON:
-    arguments, caller = common_arguments(values, {}), person(environ)
+def load_verb(values: dict[str, str], words: list[str], caller: Caller) -> JSON:
+    arguments = common_arguments(values, caller)
     if "--latest" in values:
         if words:
             raise UsageError("--latest and a selector exclude each other")
@@ -4214,16 +4199,16 @@ def load_verb(values: dict[str, str], words: list[str], environ: Mapping[str, st
     if words:
         arguments["checkpoint"] = completed(words[0], arguments, caller)
     arguments["format"] = "full" if "--json" in values else "brief"
-    return run_tool("load_session_checkpoint", arguments, caller)
+    return load_session_checkpoint(arguments, caller)
 
 
-def list_verb(values: dict[str, str], words: list[str], environ: Mapping[str, str]) -> JSON:
-    arguments = common_arguments(values, {})
+def list_verb(values: dict[str, str], words: list[str], caller: Caller) -> JSON:
+    arguments = common_arguments(values, caller)
     if "--limit" in values:
         if not re.fullmatch(r"\d{1,9}", values["--limit"], re.ASCII):
             raise UsageError("--limit needs a whole number, 0 for all")
         arguments["limit"] = int(values["--limit"])
-    return run_tool("list_session_checkpoints", arguments, person(environ))
+    return list_session_checkpoints(arguments, caller)
 
 
 # option -> whether it takes a value
@@ -4231,7 +4216,7 @@ COMMON_OPTIONS = {"--project-root": True, "--session": True, "--json": False}
 
 
 class Verb(Record):
-    run: Callable[[dict[str, str], list[str], Mapping[str, str]], JSON]
+    run: Callable[[dict[str, str], list[str], Caller], JSON]
     options: dict[str, bool]
     words: int  # at most, besides options
 
@@ -4243,26 +4228,23 @@ VERBS = {
 }
 
 
-def say(text: str, stream: Any) -> None:
+def say(text: str) -> None:
     """Prints UTF-8 whatever the locale; it is no error that nobody reads any more."""
-    if stream is None:
+    if sys.stdout is None:
         return
     try:
-        stream.buffer.write(text.encode("utf-8", "replace") + b"\n")
-        stream.buffer.flush()
+        sys.stdout.buffer.write(text.encode("utf-8", "replace") + b"\n")
+        sys.stdout.buffer.flush()
     except OSError as error:
         is_reader_gone = error.errno in (errno.EPIPE, errno.EINVAL)
         if not is_reader_gone:
             log(f"the call was carried out, but its answer could not be printed: {error.strerror}")
-        if stream is sys.stdout:  # to leave the text unprinted, it must not be tried again at the exit
-            os._exit(0 if is_reader_gone else 1)
-        else:
-            sys.stderr = None
+        os._exit(0 if is_reader_gone else 1)  # at an orderly exit it would be tried again
 
 
 def usage(problem: str) -> int:
     calls = (__doc__ or "").split("\n\n")[1:2]  # the part that says how to call
-    say("\n\n".join([*calls, f"session-checkpoint: {problem}; --help tells more"]), sys.stderr)
+    complain("\n\n".join([*calls, f"session-checkpoint: {problem}; --help tells more"]))
     return 2
 
 
@@ -4270,12 +4252,12 @@ def run_verb(name: str, words: list[str], environ: Mapping[str, str]) -> int:
     verb = VERBS[name]
     try:
         values, others = parse_words(words, verb.options, verb.words)
-        answer = blaming_the_machine(lambda: verb.run(values, others, environ))
-        say(json_text(answer, indent=2) if "--json" in values else answer["text"], sys.stdout)
+        answer = blaming_the_machine(lambda: verb.run(values, others, person(environ)))
+        say(json_text(answer, indent=2) if "--json" in values else answer["text"])
     except UsageError as error:
         return usage(f"{name}: {error}")
     except ToolError as error:
-        say(shown(str(error)), sys.stderr)
+        complain(shown(str(error)))
         return 1
     return 0
 
@@ -4290,11 +4272,11 @@ def main(arguments: list[str] | None = None) -> int:
             run_hook(words[0], os.environ)
         asks_for_help = not {"--help", "-h"}.isdisjoint(words if words[0] in VERBS else words[:1])
         if asks_for_help:
-            say((__doc__ or "").strip(), sys.stdout)
+            say((__doc__ or "").strip())
         elif words[0] in VERBS:
             return run_verb(words[0], words[1:], os.environ)
         elif words == ["--version"]:
-            say(f"session-checkpoint {__version__}", sys.stdout)
+            say(f"session-checkpoint {__version__}")
         else:
             return usage(f"unknown command {excerpt(' '.join(words))}")
     except KeyboardInterrupt:
