@@ -366,7 +366,7 @@ class TextAndTimeTests(unittest.TestCase):
     def test_a_path_and_a_list_of_names_are_one_line(self) -> None:
         self.assertEqual(sc.shown_path("a\tb\nc"), r"a\tb\nc")
         self.assertEqual(sc.first_few(["a", "b"], 2), "a, b")
-        self.assertEqual(sc.first_few(["a", "b", "c"], 2), "a, b and 1 more")
+        self.assertEqual(sc.first_few(["a", "b", "c"], 2), "a, b … and 1 more")
 
     def test_iso_time(self) -> None:
         for seconds, expected in [
@@ -3739,7 +3739,7 @@ class SelectorTests(StoreCase):
         known = ", ".join(f"n{number:02d}" for number in range(20))
         self.assertEqual(
             self.refused(self.load, checkpoint="s1"),
-            f'There is no checkpoint "s1" in {self.root}. There are: {known} and 4 more.',
+            f'There is no checkpoint "s1" in {self.root}. There are: {known} … and 4 more.',
         )
 
     def test_what_is_listed(self) -> None:
@@ -8644,7 +8644,7 @@ class CommandLineTests(LaunchedCase):
         for number in range(20):
             self.write(f".claude-checkpoints/x{number}.json", "{x")
         _, _, err = self.in_process("load", "--latest")
-        self.assertRegex(err, r"be it newer: (\w+, ){19}\w+ and 1 more; list says why\.\n$")
+        self.assertRegex(err, r"be it newer: (\w+, ){19}\w+ … and 1 more; list says why\.\n$")
 
     @POSIX_ONLY
     def test_how_a_person_calls_the_program(self) -> None:

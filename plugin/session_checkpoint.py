@@ -255,7 +255,7 @@ def as_command(arguments: list[str]) -> str:
 
 
 def first_few(names: list[str], most: int) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
+    more = f" … and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
@@ -2390,11 +2390,6 @@ def command_line(command: JSON, size: int) -> str:
     return f"- {mark}{code(command['command'], size)}{note}"
 
 
-def code_spans(codes: list[str], limit: int) -> str:
-    """Code spans in a sentence."""
-    more = f" … and {len(codes) - limit} more" if len(codes) > limit else ""
-    return ", ".join(codes[:limit]) + more
-
 
 def drift_lines(checkpoint: JSON, drift: Drift, items: int, size: int) -> Iterator[str]:
     saved = checkpoint.get("git") or {}
@@ -2408,9 +2403,9 @@ def drift_lines(checkpoint: JSON, drift: Drift, items: int, size: int) -> Iterat
     changed = [code(path, size) + CHANGE_MARKS[how] for path, how in drift.changes.items() if how != UNCOMPARED]
     uncompared = [code(path, size) for path, how in drift.changes.items() if how == UNCOMPARED]
     if changed:
-        yield f"- ⚠ Changed after the checkpoint, re-read before editing: {code_spans(changed, items)}"
+        yield f"- ⚠ Changed after the checkpoint, re-read before editing: {first_few(changed, items)}"
     if uncompared:
-        yield f"- Could not be compared (no readable file): {code_spans(uncompared, items)}"
+        yield f"- Could not be compared (no readable file): {first_few(uncompared, items)}"
     files = len(checkpoint.get("modifiedFiles") or [])
     if not saved.get("head") and (files or drift.branch):
         yield f"- No commit to compare with: only the {files} recorded file(s) were compared"
