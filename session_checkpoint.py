@@ -3132,25 +3132,21 @@ def drift_since(found: Found, root: str, environ: Mapping[str, str]) -> tuple[Dr
     """How the project differs from a checkpoint; and warnings of what could not be compared, or can't be trusted."""
     git, saved = Git(root, environ), found.checkpoint.get("git") or {}
     head, omitted = saved.get("head"), (found.checkpoint.get("meta") or {}).get("filesOmitted")
-    state, commits = None, Commits(None, False, None)
+    state, commits, tracked, trouble = NO_GIT, Commits(None, False, None), False, ""
     is_submodule = found.selector != SHARED and exists(os.path.join(root, SESSIONS_FOLDER, ".git"))
     file = SESSIONS_FOLDER if is_submodule else file_below_root(found.selector) + BACKUP * found.from_backup
-    tracked = False
-    warnings: list[str] = []
     try:
         state = git_state(git, renames=False, file=file)
         tracked = state.tracked
         commits = commits_since(git, head, state) if head else commits
+        trouble = "The saved commit can't be compared with the present one" if head else ""
     except GitFailure as error:
         tracked = tracked or error.tracked
+        trouble = "There is no git repository here any more" if head else ""
         if str(error):
-            trouble = "The commits since the checkpoint could not be read" if state else "No facts from git"
-            warnings.append(f"{trouble}: {error}; {ONLY_RECORDED}.")
-        elif head:
-            warnings.append(f"There is no git repository here any more; {ONLY_RECORDED}.")
+            trouble = f"No {'facts' if state is NO_GIT else 'commits'} from git: {error}"
     compares = commits.changed is not None
-    if head and not compares and not warnings:
-        warnings.append(f"The saved commit can't be compared with the present one; {ONLY_RECORDED}.")
+    warnings = [f"{trouble}; {ONLY_RECORDED}."] if trouble and not compares else []
     if omitted:
         judged = "; those that differ from HEAD now are judged by their time stamps, the others are not seen"
         how = judged if compares else " and were not compared"
@@ -3158,15 +3154,14 @@ def drift_since(found: Found, root: str, environ: Mapping[str, str]) -> tuple[Dr
     since = seconds_of(found.checkpoint["updatedAt"]) or 0.0
     changes = changed_files(
         found.checkpoint.get("modifiedFiles") or [],
-        state.entries if state and compares else {},
+        state.entries if compares else {},
         commits.changed or {},
         lambda path, algorithm: held_content(root, path, algorithm),
         lambda path: not omitted or changed_later(root, path, since),
     )
-    branch = state and state.branch
-    moved = bool(head and state) and saved.get("branch") != branch
+    moved = bool(head) and state is not NO_GIT and saved.get("branch") != state.branch
     is_certain = compares and not tracked and not omitted
-    drift = Drift(moved, branch, commits.count, commits.unreachable, changes, is_certain)
+    drift = Drift(moved, state.branch, commits.count, commits.unreachable, changes, is_certain)
     return drift, [TRACKED] * tracked + warnings
 
 

@@ -2106,7 +2106,7 @@ class GitAsWitnessTests(GitCase):
 
             with self.subTest(late), mock.patch.object(sc, "run_git", run_git):
                 loaded = self.load()
-                said = "The commits since the checkpoint could not be read: git took longer than 3 s"
+                said = "No commits from git: git took longer than 3 s"
                 self.assertEqual(loaded["warnings"], [f"{said}; {ONLY_RECORDED}."])
                 self.assertIsNone(loaded["drift"]["commitsSince"])
 
@@ -6917,7 +6917,7 @@ class OddStateTests(Case):
         self.git("add", "-f", ".claude-checkpoints")
         with mock.patch.object(sc, "commits_since", side_effect=sc.GitFailure("too late")):
             answer = self.load()
-        unknown = "The commits since the checkpoint could not be read: too late; only the recorded files were compared."
+        unknown = "No commits from git: too late; only the recorded files were compared."
         self.assertEqual(answer["warnings"], [sc.TRACKED, unknown])
 
     @unittest.skipIf(WINDOWS, "a git of our own is a shell script")
