@@ -2390,7 +2390,6 @@ def command_line(command: JSON, size: int) -> str:
     return f"- {mark}{code(command['command'], size)}{note}"
 
 
-
 def drift_lines(checkpoint: JSON, drift: Drift, items: int, size: int) -> Iterator[str]:
     saved = checkpoint.get("git") or {}
     if drift.branch_changed:
@@ -3506,7 +3505,6 @@ def import_what_tools_need() -> None:
         __import__(name)
     hashlib.sha1(usedforsecurity=False)
     redact("warm")
-
 
 
 def blaming_the_machine(action: Callable[[], JSON]) -> JSON:
