@@ -49,6 +49,7 @@ MODULE = os.path.join(HERE, "session_checkpoint.py")
 PLUGIN = os.path.join(HERE, "plugin")
 WINDOWS = os.name == "nt"
 JSON = dict[str, Any]
+SET_ASIDE = "Save anew: what is damaged is set aside then."
 INTERNAL = "Internal error; the server's standard error says where."
 
 # Bytecode of the processes that the tests start from PLUGIN: compiled once, and outside the tree.
@@ -3334,7 +3335,7 @@ class HostilePlaceTests(StoreCase):
                 make(self.main)
                 unreadable = "s1.json is unreadable: it is no regular file"
                 start = f"Checkpoint s1 in {self.root} can't be loaded"
-                expected = f"{start}: {unreadable}; s1.json.prev is missing. {sc.SET_ASIDE}"
+                expected = f"{start}: {unreadable}; s1.json.prev is missing. {SET_ASIDE}"
                 self.assertEqual(self.refused(self.load), expected)
                 entry = self.list()["entries"][0]
                 self.assertEqual((entry["goal"], entry["updatedAt"], entry["branch"]), ("(unreadable)", "", None))
@@ -3441,7 +3442,7 @@ class HostileContentTests(StoreCase):
                 self.assertRegex(
                     self.refused(self.load),
                     rf"^Checkpoint s1 in {re.escape(self.root)} can't be loaded: s1\.json is unreadable: {reason}; "
-                    rf"s1\.json\.prev is missing\. {re.escape(sc.SET_ASIDE)}\Z",
+                    rf"s1\.json\.prev is missing\. {re.escape(SET_ASIDE)}\Z",
                 )
                 listed = self.list()
                 self.assertEqual(listed["entries"][-1]["goal"], "(unreadable)")
@@ -3490,7 +3491,7 @@ class HostileContentTests(StoreCase):
         self.plant(b"", "s1.json.prev")
         expected = (
             f"Checkpoint s1 in {self.root} can't be loaded: s1.json is unreadable: it holds only zero bytes; "
-            f"s1.json.prev is unreadable: it is empty. {sc.SET_ASIDE}"
+            f"s1.json.prev is unreadable: it is empty. {SET_ASIDE}"
         )
         self.assertEqual(self.refused(self.load), expected)
         self.assertEqual(self.names(), ["s1.json", "s1.json.prev"])
@@ -5964,12 +5965,12 @@ class LoadingTests(Case):
             f"Checkpoint s1 in {self.root} can't be loaded: s1.json is unreadable: it holds only zero bytes; "
             "s1.json.prev is unreadable: it is no checkpoint: version is missing or no integer. "
         )
-        self.assertEqual(error, text + sc.SET_ASIDE)
+        self.assertEqual(error, text + SET_ASIDE)
         error = self.refused(self.load, session="s2", checkpoint="s1")
         self.assertEqual(error, text + "Load another one, or go on without it.")
         os.remove(backup)
         error = self.refused(self.load)
-        self.assertTrue(error.endswith(f"zero bytes; s1.json.prev is missing. {sc.SET_ASIDE}"), error)
+        self.assertTrue(error.endswith(f"zero bytes; s1.json.prev is missing. {SET_ASIDE}"), error)
 
     def test_the_full_form(self) -> None:
         kept = checkpoint_file(sessionId="s1", extra={"deep": [1, None]}, project={"name": "my-app"})

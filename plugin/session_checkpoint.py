@@ -3124,9 +3124,6 @@ def saved_answer(checkpoint: JSON, size: int, path: str, call: Call) -> JSON:
 # Read-only, and without a lock.
 
 
-ONLY_RECORDED = "only the recorded files were compared"
-
-
 def drift_since(found: Found, root: str, environ: Mapping[str, str]) -> tuple[Drift, list[str]]:
     """How the project differs from a checkpoint; and warnings of what could not be compared, or can't be trusted."""
     git, saved = Git(root, environ), found.checkpoint.get("git") or {}
@@ -3145,7 +3142,7 @@ def drift_since(found: Found, root: str, environ: Mapping[str, str]) -> tuple[Dr
         if str(error):
             trouble = f"No {'facts' if state is NO_GIT else 'commits'} from git: {error}"
     compares = commits.changed is not None
-    warnings = [f"{trouble}; {ONLY_RECORDED}."] if trouble and not compares else []
+    warnings = [f"{trouble}; only the recorded files were compared."] if trouble and not compares else []
     if omitted:
         judged = "; those that differ from HEAD now are judged by their time stamps, the others are not seen"
         how = judged if compares else " and were not compared"
@@ -3217,8 +3214,6 @@ def resumable(sessions: Iterable[str], environ: Mapping[str, str]) -> set[str]:
     return found
 
 
-UNKNOWN_ORIGIN = "whether a checkpoint came with the repository is not known"
-SET_ASIDE = "Save anew: what is damaged is set aside then."
 TRACKED = (
     "git tracks this checkpoint: it came with the repository, not from a session on this machine. Distrust it, unless "
     "you committed it yourself."
@@ -3227,19 +3222,19 @@ TRACKED = (
 
 def load_session_checkpoint(arguments: JSON, caller: Caller) -> JSON:
     call = reading_call(arguments, LOAD_INPUT, caller)
-    selector = call.values.get("checkpoint", call.selector)
+    selector, place = call.values.get("checkpoint", call.selector), shown_path(call.root)
     try:
         found = look_up(call.root, selector) if selector and is_selector(selector) else None
     except Unreadable as error:
-        own = selector == call.selector
-        cure = error.cure or (SET_ASIDE if own else "Load another one, or go on without it.")
-        where = f"Checkpoint {selector} in {shown_path(call.root)}"
-        raise ToolError(f"{where} can't be loaded: {error}. {cure}") from None
+        own = "Save anew: what is damaged is set aside then."
+        cure = error.cure or (own if selector == call.selector else "Load another one, or go on without it.")
+        raise ToolError(f"Checkpoint {selector} in {place} can't be loaded: {error}. {cure}") from None
     if found:
         return loaded_answer(found, call)
     if "checkpoint" in call.values:
-        where = f"{shown_path(call.root)}. {selectors_text(call.root)}"
-        raise ToolError(f"There is no checkpoint {excerpt(selector)} in {where}")
+        known = selectors(call.root)
+        others = f"There are: {first_few(known, SELECTORS_NAMED)}." if known else "There are none at all."
+        raise ToolError(f"There is no checkpoint {excerpt(selector)} in {place}. {others}")
     advice = (
         "This session has none of its own. Ask the user which to resume, even if there is just one; then load it with "
         "its selector as checkpoint."
@@ -3248,11 +3243,6 @@ def load_session_checkpoint(arguments: JSON, caller: Caller) -> JSON:
         advice = f"Load one with: {load_command('SELECTOR', call.root, caller)}"
     answer = list_answer(call, CANDIDATES, "candidates", {"found": False}, [advice])
     return answer if answer["total"] else {name: answer[name] for name in ("text", "found", "warnings")}
-
-
-def selectors_text(root: str) -> str:
-    known = selectors(root)
-    return f"There are: {first_few(known, SELECTORS_NAMED)}." if known else "There are none at all."
 
 
 def loaded_answer(found: Found, call: Call) -> JSON:
@@ -3317,7 +3307,7 @@ def stamp_of(folder: Folder, selector: str) -> str:
 
 
 def newest(root: str, limit: int) -> tuple[list[Found], int]:
-    """The newest checkpoints (limit 0: all), unreadable ones last; and how many there are in all.
+    """The newest checkpoints (limit 0: all), unreadable ones, which are empty, last; and how many there are in all.
 
     A project may have thousands, of which few are shown: only these are checked."""
     pending = sorted((stamp_of(folder, selector), selector) for folder, selector in each_checkpoint(root))
@@ -3389,7 +3379,8 @@ def tracking_warnings(root: str, environ: Mapping[str, str], sessions: list[str]
         if tracked.status != 0:
             raise failure_of(tracked, root)
     except GitFailure as error:
-        return [f"No facts from git: {error}; {UNKNOWN_ORIGIN}."] if str(error) else []
+        unknown = "whether a checkpoint came with the repository is not known"
+        return [f"No facts from git: {error}; {unknown}."] if str(error) else []
     files = set(git_text(tracked.data).split("\0"))
     came = [
         name
@@ -3411,12 +3402,12 @@ def list_answer(call: Call, limit: int, name: str, frame: JSON, advice: list[str
 
     Text and entries hold as many as fit; where all are asked for, all entries are there."""
     chosen, total = newest(call.root, limit)
-    selectors, environ, now = [found.selector for found in chosen], call.caller.environ, time.time()
-    conversations = resumable(selectors, environ)
+    names, environ, now = [found.selector for found in chosen], call.caller.environ, time.time()
+    conversations = resumable(names, environ)
     entries = [list_entry(found, call.selector, conversations, now) for found in chosen]
     lines = [list_line(found, entry) for found, entry in zip(chosen, entries, strict=True)]
     noted = [warning for found in chosen for warning in found.warnings]
-    warnings = bounded([*call.warnings, *noted, *tracking_warnings(call.root, environ, selectors)])
+    warnings = bounded([*call.warnings, *noted, *tracking_warnings(call.root, environ, names)])
     place, count = shown_path(call.root), len(lines)
     head = f"{total} checkpoint(s) in {place}, newest first:"
     head, tail = (head, advice) if total else (f"There is no checkpoint in {place}: nothing to resume.", [])
