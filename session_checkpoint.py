@@ -4190,20 +4190,12 @@ def list_verb(values: dict[str, str], words: list[str], caller: Caller) -> JSON:
     return list_session_checkpoints(arguments, caller)
 
 
-# option -> whether it takes a value
 COMMON_OPTIONS = {"--project-root": True, "--session": True, "--json": False}
-
-
-class Verb(Record):
-    run: Callable[[dict[str, str], list[str], Caller], JSON]
-    options: dict[str, bool]
-    words: int  # at most, besides options
-
-
+# verb -> its function, its options and whether they take a value, how many other words it takes at most
 VERBS = {
-    "save": Verb(save_verb, COMMON_OPTIONS, 1),
-    "load": Verb(load_verb, COMMON_OPTIONS | {"--latest": False}, 1),
-    "list": Verb(list_verb, COMMON_OPTIONS | {"--limit": True}, 0),
+    "save": (save_verb, COMMON_OPTIONS, 1),
+    "load": (load_verb, COMMON_OPTIONS | {"--latest": False}, 1),
+    "list": (list_verb, COMMON_OPTIONS | {"--limit": True}, 0),
 }
 
 
@@ -4228,10 +4220,10 @@ def usage(problem: str) -> int:
 
 
 def run_verb(name: str, words: list[str], environ: Mapping[str, str]) -> int:
-    verb = VERBS[name]
+    run, options, most = VERBS[name]
     try:
-        values, others = parse_words(words, verb.options, verb.words)
-        answer = blaming_the_machine(lambda: verb.run(values, others, person(environ)))
+        values, others = parse_words(words, options, most)
+        answer = blaming_the_machine(lambda: run(values, others, person(environ)))
         say(json_text(answer, indent=2) if "--json" in values else answer["text"])
     except UsageError as error:
         return usage(f"{name}: {error}")
