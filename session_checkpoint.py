@@ -3224,7 +3224,7 @@ def load_session_checkpoint(arguments: JSON, caller: Caller) -> JSON:
     call = reading_call(arguments, LOAD_INPUT, caller)
     selector, place = call.values.get("checkpoint", call.selector), shown_path(call.root)
     try:
-        found = look_up(call.root, selector) if selector and is_selector(selector) else None
+        found = look_up(call.root, selector) if is_selector(selector) else None
     except Unreadable as error:
         own = "Save anew: what is damaged is set aside then."
         cure = error.cure or (own if selector == call.selector else "Load another one, or go on without it.")
@@ -3278,7 +3278,7 @@ def whose(selector: str, call: Call) -> tuple[str, str]:
         return "", ""
     owner = "the checkpoint that sessions share" if selector == SHARED else f"the checkpoint of session {selector}"
     line = f"This is {owner}, not of this one."
-    if call.selector and call.selector in selectors(call.root):
+    if call.selector in selectors(call.root):
         return line, ""
     hint = f'{line} To go on from it, pass resumedFrom: "{selector}" in the next save_session_checkpoint.'
     return hint, hint
@@ -3316,7 +3316,10 @@ def newest(root: str, limit: int) -> tuple[list[Found], int]:
     unreadable: list[Found] = []
     while pending and not (limit and len(readable) == limit):
         stamp, selector = pending.pop()
-        found = found_or_empty(root, selector)
+        try:
+            found = look_up(root, selector) or Found(selector, {}, "", False, [f"{selector}: it is gone."])
+        except (Unreadable, OSError) as error:
+            found = Found(selector, {}, "", False, [f"{selector}: {error}."])
         updated = found.checkpoint.get("updatedAt", "")
         if updated not in ("", stamp):  # it is the backup's, since the file turned out to be damaged
             pending = sorted([*pending, (updated, selector)])
@@ -3324,16 +3327,6 @@ def newest(root: str, limit: int) -> tuple[list[Found], int]:
             (readable if updated else unreadable).append(found)
     return (readable + unreadable)[: limit or None], total
 
-
-def found_or_empty(root: str, selector: str) -> Found:
-    """A checkpoint; where it can't be read, an empty one whose warning says why."""
-    trouble = "it is gone"
-    try:
-        if found := look_up(root, selector):
-            return found
-    except (Unreadable, OSError) as error:
-        trouble = str(error)
-    return Found(selector, {}, "", False, [f"{selector}: {trouble}."])
 
 
 def finished(checkpoint: JSON) -> tuple[int, int]:
