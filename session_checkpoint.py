@@ -3531,9 +3531,6 @@ UNSUPPORTED_VERSION = -32022
 SERVER_INFO = PROGRAM | {"title": "Session checkpoint"}
 
 
-class ClientGone(Exception):
-    """Nobody reads what the server writes any more."""
-
 
 def tool_list() -> list[JSON]:
     return [
@@ -3744,7 +3741,7 @@ def guarded(action: Callable[[], Any]) -> Any:
     """What an action returns. A bug of ours becomes an internal error: it must not end the session."""
     try:
         return action()
-    except (ProtocolError, RootsNeeded, ClientGone):
+    except (ProtocolError, RootsNeeded):
         raise
     except Exception as error:  # noqa: BLE001 - the JSON-RPC boundary
         log(f"internal error: {where_raised(error)}")
@@ -3835,8 +3832,8 @@ class Server:
         try:
             with self.writing:
                 self.write(data)
-        except (OSError, ValueError):
-            raise ClientGone from None
+        except (OSError, ValueError):  # nobody reads any more
+            self.end_now()
 
     def reply(self, message: Any, in_batch: bool) -> JSON | None:
         """The answer to one message; None where there is none to give."""
@@ -3955,16 +3952,15 @@ class Server:
             guarded(import_what_tools_need)
         except ProtocolError:
             pass  # logged; the call that needs it will say so
-        try:
-            while (call := self.calls.get()) is not None:
-                self.answer(*call)
-        except ClientGone:
-            os._exit(0)
+        while (call := self.calls.get()) is not None:
+            self.answer(*call)
 
     def finish(self, patience: float | None) -> None:
         """Ends the waiting for roots, lets the worker finish, within `patience` seconds or (None) completely, and ends
         what git still runs."""
-        if self.worker:
+        import threading
+
+        if self.worker not in (None, threading.current_thread()):
             self.roots.learn(silent=True)
             self.calls.put(None)
             self.worker.join(patience)
@@ -4002,7 +3998,7 @@ def serve(environ: Mapping[str, str]) -> int:
             if line.strip():
                 server.receive(line)
         server.finish(None)
-    except (KeyboardInterrupt, ClientGone, OSError):  # OSError: standard input can't be read
+    except (KeyboardInterrupt, OSError):  # OSError: standard input can't be read
         server.end_now()
     return 0
 
@@ -4149,11 +4145,9 @@ def completed(beginning: str, arguments: JSON, caller: Caller) -> str:
     fitting = [selector for selector in known if selector.startswith(beginning)]
     if beginning in known or not fitting:
         return beginning
-    if len(beginning) < MIN_PREFIX:
-        raise ToolError(f"{excerpt(beginning)} is too short: type at least {MIN_PREFIX} characters of a selector.")
-    if len(fitting) > 1:
+    if len(fitting) > 1 or len(beginning) < MIN_PREFIX:
         several = first_few(fitting, SELECTORS_NAMED)
-        raise ToolError(f"{excerpt(beginning)} begins {len(fitting)} selectors: {several}. Type more of it.")
+        raise ToolError(f"{excerpt(beginning)} begins {several}: type more of one, at least {MIN_PREFIX} characters.")
     return fitting[0]
 
 
