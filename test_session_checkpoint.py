@@ -8973,7 +8973,7 @@ class ProjectTests(unittest.TestCase):
     def test_the_version_is_the_same_everywhere(self) -> None:
         self.assertRegex(sc.__version__, r"^\d+\.\d+\.\d+$")
         self.assertEqual(self.json("plugin", ".claude-plugin", "plugin.json")["version"], sc.__version__)
-        self.assertEqual(sc.SERVER_INFO["version"], sc.__version__)
+        self.assertEqual(sc.PROGRAM["version"], sc.__version__)
         self.assertEqual(len(re.findall(r"^__version__ = ", self.text("session_checkpoint.py"), re.M)), 1)
         elsewhere = self.text("pyproject.toml") + self.text(".claude-plugin", "marketplace.json")
         self.assertNotIn(sc.__version__, re.sub(r"[><=]=?[\d.,<]+", "", elsewhere))

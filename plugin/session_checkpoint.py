@@ -3328,7 +3328,6 @@ def newest(root: str, limit: int) -> tuple[list[Found], int]:
     return (readable + unreadable)[: limit or None], total
 
 
-
 def finished(checkpoint: JSON) -> tuple[int, int]:
     """How many of its tasks are done, and how many there are."""
     tasks = checkpoint.get("goal", {}).get("tasks") or []
@@ -3527,9 +3526,6 @@ CACHE_MILLISECONDS = 3_600_000
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 UNSUPPORTED_VERSION = -32022
-
-SERVER_INFO = PROGRAM | {"title": "Session checkpoint"}
-
 
 
 def tool_list() -> list[JSON]:
@@ -3890,7 +3886,7 @@ class Server:
         return {
             "protocolVersion": self.revision,
             "capabilities": {"tools": {}},
-            "serverInfo": SERVER_INFO,
+            "serverInfo": PROGRAM | {"title": "Session checkpoint"},
             "instructions": INSTRUCTIONS,
         }
 
