@@ -7479,7 +7479,7 @@ class ErrorTests(Case):
             {"jsonrpc": "2.0", "id": None, "error": {"code": 1, "message": "x"}},
             {"id": [], "result": None},
         ]
-        server = sc.Server(lambda data: None, {}, self.root)
+        server = sc.Server(io.BytesIO(), {}, self.root)
         for line in lines:  # while there is no worker
             server.take_in(line)
         answers = piped(self, *lines, opening(), *lines, request(1, "ping"))
@@ -7863,33 +7863,34 @@ class CallTests(Case):
             self.assertEqual(self.refused(sc.blaming_the_machine, mock.Mock(side_effect=trouble)), text)
 
     def test_nothing_is_kept_of_cancellations_without_a_call(self) -> None:
-        server = sc.Server(lambda data: None, {}, self.root)
+        server = sc.Server(io.BytesIO(), {}, self.root)
         for identity in (*range(100), None, "x", [], 1.5):
             server.take_in({"method": "notifications/cancelled", "params": {"requestId": identity}})
         self.assertEqual(server.pending, set())
 
     def test_a_thread_that_does_not_start(self) -> None:
-        sent: list[bytes] = []
+        sent = io.BytesIO()
         no_thread = RuntimeError("can't start new thread")
         with (
             mock.patch.object(sc, "end_on_signals"),
             mock.patch.object(sc, "log"),
             mock.patch.object(threading.Thread, "start", side_effect=no_thread),
         ):
-            server = sc.Server(sent.append, self.environ, self.root)
+            server = sc.Server(sent, self.environ, self.root)
             for message in (opening(), call(1, TOOL_NAMES[2], projectRoot=self.root)):
                 server.receive(json.dumps(message).encode())
             server.finish(None)
-        self.assertEqual([json.loads(data)["id"] for data in sent], ["open", 1])
+        self.assertEqual([json.loads(line)["id"] for line in sent.getvalue().splitlines()], ["open", 1])
 
     def test_nothing_is_kept_of_calls_that_were_answered(self) -> None:
-        sent: list[bytes] = []
+        sent = io.BytesIO()
         with mock.patch.object(sc, "end_on_signals"):
-            server = sc.Server(sent.append, self.environ, self.root)
+            server = sc.Server(sent, self.environ, self.root)
             for message in (opening(), call(1, TOOL_NAMES[2]), call(2, TOOL_NAMES[2])):
                 server.receive(json.dumps(message).encode())
             server.finish(None)
-        self.assertEqual(([json.loads(data)["id"] for data in sent], server.pending), (["open", 1, 2], set()))
+        self.assertEqual([json.loads(line)["id"] for line in sent.getvalue().splitlines()], ["open", 1, 2])
+        self.assertEqual(server.pending, set())
 
     def test_arguments_that_are_nested_too_deep_are_the_callers_fault(self) -> None:
         client = Client(self)

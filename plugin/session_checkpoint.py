@@ -3780,10 +3780,10 @@ def end_on_signals(server: Server) -> None:
 class Server:
     """One connection: what was agreed on with the client, and the worker that runs its tool calls in turn."""
 
-    def __init__(self, write: Callable[[bytes], None], environ: Mapping[str, str], folder: str | None) -> None:
+    def __init__(self, output: Any, environ: Mapping[str, str], folder: str | None) -> None:
         from _thread import allocate_lock
 
-        self.write, self.writing = write, allocate_lock()
+        self.output, self.writing = output, allocate_lock()
         self.environ, self.folder = environ, folder
         self.revision: str | None = None  # of the legacy session, once there is one
         self.roots = LegacyRoots(self.send)
@@ -3827,7 +3827,8 @@ class Server:
         data = json_text(message).encode("utf-8") + b"\n"
         try:
             with self.writing:
-                self.write(data)
+                self.output.write(data)
+                self.output.flush()
         except (OSError, ValueError):  # nobody reads any more
             self.end_now()
 
@@ -3980,15 +3981,9 @@ def serve(environ: Mapping[str, str]) -> int:
     if os.name != "nt":  # whoever shares the streams may have left them otherwise
         os.set_blocking(sys.stdin.fileno(), True)
         os.set_blocking(sys.stdout.fileno(), True)
-    output = sys.stdout.buffer
-
-    def write(data: bytes) -> None:
-        output.write(data)
-        output.flush()
-
     # Until the worker runs there is nothing to finish; then `end_on_signals` takes over.
     _signal.signal(_signal.SIGTERM, lambda *_: os._exit(0))
-    server = Server(write, environ, current_folder())
+    server = Server(sys.stdout.buffer, environ, current_folder())
     try:
         while line := sys.stdin.buffer.readline(MESSAGE_BYTES):
             if line.strip():
