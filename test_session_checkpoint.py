@@ -5996,6 +5996,7 @@ class LoadingTests(Case):
         os.makedirs(projects)
         with open(os.path.join(os.path.dirname(projects), "s2.jsonl"), "wb"):
             pass  # not in a folder of its project
+        os.mkdir(os.path.join(projects, "s2"))  # what goes with a conversation may outlast it
         for name in ("s1", "legacy"):
             transcript = os.path.join(projects, f"{name}.jsonl")
             os.mkdir(transcript) if WINDOWS else os.mkfifo(transcript)  # nothing that opens it would come back

@@ -3195,23 +3195,23 @@ def drift_answer(drift: Drift) -> JSON:
     return {name: value for name, value in answer.items() if value or name in always}
 
 
-def resumable(sessions: Iterable[str], environ: Mapping[str, str]) -> set[str]:
+def names_in(folder: Any) -> list[Any]:
+    """The names in a directory, as the system has them; none where it can't be read."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def resumable(sessions: list[str], environ: Mapping[str, str]) -> set[str]:
     """Those sessions whose conversation Claude Code still has. Only names are looked at."""
     home = setting(environ, "CLAUDE_CONFIG_DIR") or from_system(os.path.join(os.path.expanduser("~"), ".claude"))
     projects = to_system(os.path.join(home, "projects"))
+    wanted = {to_system(f"{session}.jsonl"): session for session in sessions if session != SHARED}
     found: set[str] = set()
-    wanted = set(sessions) - {SHARED}
-    try:
-        folders = os.listdir(projects) if wanted else []
-    except OSError:
-        return found
-    for folder in folders:
-        try:
-            names = os.listdir(os.path.join(projects, folder))
-        except OSError:
-            continue
-        found |= wanted & {from_system(name).removesuffix(".jsonl") for name in names}
-    return found
+    for folder in names_in(projects) if wanted else []:
+        found |= wanted.keys() & names_in(os.path.join(projects, folder))
+    return {wanted[name] for name in found}
 
 
 TRACKED = (
