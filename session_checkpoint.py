@@ -41,7 +41,7 @@ import sys
 import time
 from collections import Counter
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, islice
 
 if sys.version_info < (3, 10):  # noqa: UP036 - people do start it so: Apple's python3 is 3.9
     if sys.argv[1:2] in (["hook-nudge"], ["hook-guard"]):
@@ -3284,9 +3284,9 @@ def whose(selector: str, call: Call) -> tuple[str, str]:
     return hint, hint
 
 
-def each_checkpoint(root: str) -> Iterator[tuple[Folder, str]]:
-    """Every checkpoint below a root, with the directory that has it."""
-    for path, group in groupby(selectors(root), lambda selector: checkpoint_folder(root, selector)):
+def with_folders(root: str, known: list[str]) -> Iterator[tuple[Folder, str]]:
+    """Each of the checkpoints below a root, with the open directory that has it."""
+    for path, group in groupby(known, lambda selector: checkpoint_folder(root, selector)):
         if folder := open_folder(path):
             with folder:
                 for selector in group:
@@ -3306,15 +3306,13 @@ def stamp_of(folder: Folder, selector: str) -> str:
     return ""
 
 
-def newest(root: str, limit: int) -> tuple[list[Found], int]:
-    """The newest checkpoints (limit 0: all), unreadable ones, which are empty, last; and how many there are in all.
+def newest_first(root: str, known: list[str]) -> Iterator[Found]:
+    """The checkpoints below a root, unreadable ones, which are empty, last.
 
     A project may have thousands, of which few are shown: only these are checked."""
-    pending = sorted((stamp_of(folder, selector), selector) for folder, selector in each_checkpoint(root))
-    total = len(pending)
-    readable: list[Found] = []
+    pending = sorted((stamp_of(folder, selector), selector) for folder, selector in with_folders(root, known))
     unreadable: list[Found] = []
-    while pending and not (limit and len(readable) == limit):
+    while pending:
         stamp, selector = pending.pop()
         try:
             found = look_up(root, selector) or Found(selector, {}, "", False, [f"{selector}: it is gone."])
@@ -3323,9 +3321,11 @@ def newest(root: str, limit: int) -> tuple[list[Found], int]:
         updated = found.checkpoint.get("updatedAt", "")
         if updated not in ("", stamp):  # it is the backup's, since the file turned out to be damaged
             pending = sorted([*pending, (updated, selector)])
+        elif updated:
+            yield found
         else:
-            (readable if updated else unreadable).append(found)
-    return (readable + unreadable)[: limit or None], total
+            unreadable.append(found)
+    yield from unreadable
 
 
 def finished(checkpoint: JSON) -> tuple[int, int]:
@@ -3393,14 +3393,17 @@ def list_answer(call: Call, limit: int, name: str, frame: JSON, advice: list[str
     """A list as an answer with the members of `frame`; its entries are the member `name`, `advice` stands below them.
 
     Text and entries hold as many as fit; where all are asked for, all entries are there."""
-    chosen, total = newest(call.root, limit)
-    names, environ, now = [found.selector for found in chosen], call.caller.environ, time.time()
-    conversations = resumable(names, environ)
-    entries = [list_entry(found, call.selector, conversations, now) for found in chosen]
-    lines = [list_line(found, entry) for found, entry in zip(chosen, entries, strict=True)]
-    noted = [warning for found in chosen for warning in found.warnings]
-    warnings = bounded([*call.warnings, *noted, *tracking_warnings(call.root, environ, names)])
-    place, count = shown_path(call.root), len(lines)
+    known, environ, now = selectors(call.root), call.caller.environ, time.time()
+    conversations, place, total = resumable(known, environ), shown_path(call.root), len(known)
+    entries: list[JSON] = []
+    lines: list[str] = []
+    warnings = list(call.warnings)
+    for found in islice(newest_first(call.root, known), limit or None):
+        entries.append(list_entry(found, call.selector, conversations, now))
+        lines.append(list_line(found, entries[-1]))
+        warnings += found.warnings
+    warnings += tracking_warnings(call.root, environ, [entry["selector"] for entry in entries])
+    warnings, count = bounded(warnings), len(lines)
     head = f"{total} checkpoint(s) in {place}, newest first:"
     head, tail = (head, advice) if total else (f"There is no checkpoint in {place}: nothing to resume.", [])
     while True:
@@ -4013,13 +4016,13 @@ def hook_nudge(given: JSON, environ: Mapping[str, str]) -> JSON | None:
         return None
     root = setting(environ, "CHECKPOINT_PROJECT_ROOT") or setting(environ, "CLAUDE_PROJECT_DIR")
     root = root or string_in(given, "cwd") or current_folder()
-    times = [time_of(folder, selector) for folder, selector in each_checkpoint(root)] if root else []
-    known = [saved for saved in times if saved is not None]
-    if not known:
+    found = with_folders(root, selectors(root)) if root else ()
+    times = [saved for folder, selector in found if (saved := time_of(folder, selector)) is not None]
+    if not times:
         return None
-    newest = time.strftime("%Y-%m-%d %H:%M", time.gmtime(max(known)))
+    newest = time.strftime("%Y-%m-%d %H:%M", time.gmtime(max(times)))
     text = (
-        f"This project has {len(known)} saved session checkpoint(s), the newest of {newest} UTC. If this session "
+        f"This project has {len(times)} saved session checkpoint(s), the newest of {newest} UTC. If this session "
         "continues earlier work, call load_session_checkpoint before acting, and check with the user before acting on "
         "what is recorded."
     )
@@ -4147,12 +4150,12 @@ def load_verb(values: dict[str, str], words: list[str], caller: Caller) -> JSON:
     if "--latest" in values:
         if words:
             raise UsageError("--latest and a selector exclude each other")
-        known, _ = newest(reading_call(arguments, LIST_INPUT, caller).root, 0)
-        unreadable = [found.selector for found in known if not found.checkpoint]
-        if unreadable:
+        root = reading_call(arguments, LIST_INPUT, caller).root
+        known = [(found.selector, bool(found.checkpoint)) for found in newest_first(root, selectors(root))]
+        if unreadable := [selector for selector, is_readable in known if not is_readable]:
             named = first_few(unreadable, SELECTORS_NAMED)
             log(f"passed over what can't be read, be it newer: {named}; list says why.")
-        words = [found.selector for found in known[:1]]
+        words = [selector for selector, _ in known[:1]]
     if words:
         arguments["checkpoint"] = completed(words[0], arguments, caller)
     arguments["format"] = "full" if "--json" in values else "brief"
