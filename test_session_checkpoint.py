@@ -7276,6 +7276,12 @@ def fail(action):
     raise ValueError("a secret: sk-ant-0123456789abcdef0123")
 sc.blaming_the_machine = fail
 """
+STAYING = """
+def stay(server):
+    while True:  # a signal that comes right before a long sleep would wait for its end
+        sc.time.sleep(0.01)
+sc.Server.start_worker = stay
+"""
 
 
 class HandshakeTests(Case):
@@ -8159,7 +8165,7 @@ class EndTests(Case):
     @unittest.skipIf(WINDOWS, "no signals like these")
     def test_a_signal_right_after_the_first_answer(self) -> None:
         for signal_sent in (signal.SIGTERM, signal.SIGINT):
-            client = altered(self, "sc.Server.start_worker = lambda server: sc.time.sleep(3_600)")
+            client = altered(self, STAYING)
             client.open()
             client.process.send_signal(signal_sent)
             self.assertEqual(client.process.wait(), 0)
