@@ -509,11 +509,11 @@ COMMANDS = (
             r"(?:-[a-zA-Z]{0,6}u|-U|-a|--user|--proxy-user|--auth)[ =]?(?P<end>[\"']?)[^\s:,\"'$]{1,80}[:,]",
             "curl -u a:{x10} b.c"),
     Command("mysql mysqldump mysqladmin mariadb mycli 7z rar unrar", rf"-p(?=[^\s:=-]){NO_FLAG}", "mysql -p{x10} shop"),
-    Command("zip unzip sqlcmd bcp ipmitool mosquitto_pub mosquitto_sub isql", r"-P ?", "unzip -P {x10} a.zip"),
+    Command("zip unzip sqlcmd bcp ipmitool mosquitto_pub mosquitto_sub isql security", r"-P ?", "zip -P {x10} a.zip b"),
     Command("docker podman nerdctl buildah skopeo oras crane helm oc az cf argocd",
             r"login [^\n|;&]{0,120}?(?<= )-p[ =]?", "docker login -u bob -p {x10} registry.example"),
     Command("sshpass twine mongo mongosh mongodump mongorestore cypher-shell snowsql useradd influx pscp plink psexec "
-            "supabase vsce ovsx smbmap rabbitmqadmin", rf"-p(?:[ =]|{NO_FLAG})(?=\D|\d+[^\d\s:])",
+            "supabase vsce ovsx smbmap rabbitmqadmin cqlsh xcrun security", rf"-p(?:[ =]|{NO_FLAG})(?=\D|\d+[^\d\s:])",
             "sshpass -p {x10} ssh bob@a"),
     Command("redis-cli valkey-cli", r"(?:-a ?|(?:AUTH|auth) (?:\S{1,40} (?=[^\s|;&]))?)", "redis-cli -a {x10} ping"),
     Command("ldapsearch ldapadd ldapmodify ldapwhoami ldappasswd", r"-w ?", "ldapsearch -x -w {x10}"),
@@ -531,7 +531,7 @@ COMMANDS = (
     Command("htpasswd", r"-[a-z]{0,3}b[a-z]{0,3} \S{1,80} \S{1,80} ", "htpasswd -b .htpasswd bob {x10}"),
     Command("sqlplus expdp impdp sqlldr", r"[\w.$-]{1,40}/(?=[^/\s@]{1,80}(?P<end>@))", "sqlplus bob/{x10}@db"),
     Command("bw", r"(?:unlock|login \S{1,60}) (?!-)", "bw unlock {x10} --raw"),
-    Command("rclone", r"config create [^\n|;&]{0,99}?key=", "rclone config create b b2 account=a key={x24}"),
+    Command("rclone", r"(?:obscure |config create [^\n|;&]{0,99}?key=)", "rclone config create b b2 key={x24}"),
     Command("dotnet", r"user-secrets set \S{1,80} ", "dotnet user-secrets set Jwt:Key {x20}"),
     Command("bundle composer poetry", r"config \S{3,80} (?:\S{1,40}[: ])?(?=\S{6})", "bundle config gems.a bob:{x10}"),
     Command("gh vercel wrangler fly railway", r"(?:secret|variable|env)s? [^\n|;&]{0,120}?(?:--body|-b|--value|<<<) ?",
@@ -587,7 +587,8 @@ PLACES = (
     Place(("kty",), r"[\"'](?:d[pq]?|[pqk]|qi)\0{0,4}[\"']:[ ]?(?=\0{0,4}[\"'][\w-]{20})", 1, '"kty":1,"d":"{x43}"'),
     Place(("sig", "x-amz-"), r"(?:[?&](?:\w{1,40}-)?sig|[?&, -]signature|x-amz-credential)=", 1, "a.b/c?d&sig={x43}"),
     Place(("jwt.",), r"jwt\.(?:sign|verify|encode|decode)\([^\n\"'`(]{1,60},[ ]?(?=[\"'`])", 0, 'jwt.sign(d, "{x9}")'),
-    Place(("auth", "login", "user(", "tion("), r"(?:auth(?:[ ]?=[ ]?)?|login|authenticate|getconnection|user)\("
+    Place(("auth", "login", "user(", "tion(", "credential("),
+          r"(?:auth(?:[ ]?=[ ]?)?|login|networkcredential|authenticate|getconnection|user)\("
           r"(?:[\"'][^\"'\n]{1,80}[\"'], ?){1,2}(?=(?:some\()?[\"'][^\"'])", 1, 'auth=("bob", "{x10}")'),
     Place(("pdo(", "mysqli"), r"(?:new pdo|mysqli(?:_connect)?)\((?:[\"'][^\"'\n]{1,80}[\"'], ?){2}(?=[\"'][^\"'])", 1,
           "new PDO('mysql:host=a', 'bob', '{x10}')"),
@@ -654,7 +655,7 @@ EMPTY_WORDS = set(words(
     "expired public char varchar email password pass passwd pwd secret token key value default basic bearer digest "
     "jwt oauth saml self this input user username name hidden tbd fixme n/a changeme change_me uuid base64 plaintext "
     "local remote inherit only in is and or must for to with from via flag option when instead options argument "
-    "arguments error warn hashed encrypted header cookie query body abstract same-origin "
+    "arguments error warn enter hashed encrypted header cookie query body abstract same-origin "
     "wymagane obligatorio obligatoria obrigatório obrigatória"
 ))
 PLACEHOLDERS = set(words("your example placeholder insert replace here dummy todo redacted masked sample changeme xxx"))
@@ -671,10 +672,12 @@ REFERENCE = (
     r"|x-oauth-basic|my[-_](?!\S*?[a-z]\d[a-z]|\S*?\d{4})|0x[0-9a-fA-F]{1,8}\Z|\d{1,5}\Z|[~^v]?\d{1,4}(?:\.\d{1,6}){1,4}(?:=\w{1,40})?\Z"
     # templates, what is left out, regular expressions
     r"|.{0,200}?(?:[$%#@]\{|\{\{|\$\(|\.\.\.|…|xxxx|\*\*\*|«|\\[sSdDwWbB]|\.[*+]|\[\d?\]|\[\^|\(\?)"
+    # rules of a form
+    r"|[a-z_]{2,20}(?::[\w,]{1,20})?(?:\|[a-z_]{2,20}(?::[\w,]{1,20})?){1,10}\Z"
     # where a secret is kept
     r"|(?:op|ref\+\w{1,20}|https?|file|vault|gs|s3)://"
     r"|(?:Get|Read|New|ConvertTo|ConvertFrom|Invoke)-[A-Z][A-Za-z]+\Z|(?:arn|ssm|env|file|vault|secretsmanager|projects|keychain|pass|data|urn|sha\d{1,3}):|sha\d{1,3}-"
-    r"|(?:~|\.{1,2}|[a-zA-Z]:)?[/\\][\w.@-]{1,64}(?:[/\\][\w.@*-]{0,64}){0,20}\Z"
+    r"|(?:~|\.{1,2}|[a-zA-Z]:)?[/\\][\w.@-]{1,64}(?:[/\\][\w.@*-]{0,64}){0,20}(?::\d{1,6}){0,2}\Z"
     r"|[\w./\\-]{1,78}\.(?:pem|key|txt|json|ya?ml|env|py|js|ts|md|p12|pfx|crt|cer|der|jks|ppk|pub|asc|gpg|conf|ini|toml)\Z"
 )
 TURN = r"[a-z](?=[A-Z0-9])|[A-Z](?=[a-z0-9])"  # words turn from one kind of letter to the other less often than chance
@@ -825,7 +828,7 @@ def bare_end(flat: str, at: int) -> int:
     stop = regex(r"[^#]*" if place and place[0][0] in "?&" else r"[^/]*").match(flat, at, end) if place else None
     end = stop.end() if stop else end
     behind = flat[end : end + 1]
-    ends_sentence = behind >= "\u3000" or not behind.strip(",;|)}] \n\t\0")
+    ends_sentence = behind >= "\u3000" or not behind.strip("\"'`,;|)}] \n\t\0")
     return at + len(flat[at:end].rstrip(".,:?" if loose else ".,:")) if ends_sentence else end
 
 
@@ -870,7 +873,7 @@ def names_a_secret(value: str) -> bool:
     """As in `token = user_token`, `key: db-password-2`."""
     parts = [part.lower() for part in re.findall(NAME_PARTS, value) if not part.isdigit() or len(part) > 3]
     known = SECRET_PARTS.intersection(parts)
-    if not known or not regex(r"[\w.\s:\[\]-]+").fullmatch(value):
+    if not known or not re.fullmatch(r"[\w.\s:\[\]-]+", value):
         return False
     all_words = not value.isalnum() and regex(WORDY).fullmatch(value)
     return len(known) == len(parts) or not strength(value) or bool(all_words)

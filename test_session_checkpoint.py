@@ -513,6 +513,10 @@ CAUGHT = (
     ("use \"¤\" as the password", "a;b|c&" + "d9"),
     ("vercel env add API_KEY <<< ¤", "q1w2" * 8),
     ("Bearer token used: ¤", "q1w2" * 8),
+    ("cqlsh -u bob -p ¤ db.example", "cass" + "andra99"),
+    ("rclone obscure '¤'", "Blau" + "beere17"),
+    ("security unlock-keychain -p ¤ login.keychain", "build" + "bot1"),
+    ('c.Credentials = new NetworkCredential("bob", "¤");', "Donners" + "tag4"),
     ("keytool -importkeystore -srcstorepass ¤ -destkeystore a.jks", "zP4P3x" + "GoIsjOx"),
     ("echo -n \"¤\" | gcloud secrets versions add db --data-file=-", "7Xag0VAs" + "79P2AXC"),
     ("new mysqli(\"localhost\", \"bob\", \"¤\", \"shop\")", "WQo1My" + "tIIqT7V4"),
@@ -683,6 +687,11 @@ CAUGHT = (
 )
 
 HARMLESS = (
+    "    at async refreshToken (/app/src/auth.js:57:17)",
+    "set /p DB_PASSWORD=Enter password: ",
+    "'password' => 'required|string|min:12|confirmed'",
+    '"login.forgot": "Passwort vergessen?"',
+    '"password" = "Contraseña";',
     '"node_modules/jsonwebtoken": {"version": "9.0.2", "integrity": "sha512-Xe3FZro0alfZCjZeVT32mzWS52/YCOwU1U7K=="}',
     "npx eslint --rule 'no-secrets/no-secrets: error'",
     "pyjwt=2.9.0=pyhd8ed1ab_0",
