@@ -3407,11 +3407,12 @@ def list_answer(call: Call, limit: int, name: str, frame: JSON, advice: list[str
         warnings += found.warnings
     warnings += tracking_warnings(call.root, environ, [entry["selector"] for entry in entries])
     warnings, count = bounded(warnings), len(lines)
-    head = f"{total} checkpoint(s) in {place}, newest first:"
-    head, tail = (head, advice) if total else (f"There is no checkpoint in {place}: nothing to resume.", [])
+    none = f"There is no checkpoint in {place}: nothing to resume."
+    head = f"{total} checkpoint(s) in {place}, newest first:" if total else none
+    tail = [*(advice if total else []), *warning_lines(warnings)]
     while True:
         more = [f"- … and {total - count} more"] if total > count else []
-        text = {"text": "\n".join([head, *lines[:count], *more, *tail, *warning_lines(warnings)])}
+        text = {"text": "\n".join([head, *lines[:count], *more, *tail])}
         told = entries[:count] if limit else entries
         answer = text | frame | {name: told, "total": total, "omitted": total - len(told), "warnings": warnings}
         if fits(answer if limit else text) or not count:
