@@ -3206,15 +3206,15 @@ def names_in(folder: Any) -> list[Any]:
         return []
 
 
-def resumable(sessions: list[str], environ: Mapping[str, str]) -> set[str]:
-    """Those sessions whose conversation Claude Code still has. Only names are looked at."""
+def transcripts(environ: Mapping[str, str]) -> set[Any]:
+    """What Claude Code keeps of conversations: the names of files, as the system has them. None is opened."""
     home = setting(environ, "CLAUDE_CONFIG_DIR") or from_system(os.path.join(os.path.expanduser("~"), ".claude"))
     projects = to_system(os.path.join(home, "projects"))
-    wanted = {to_system(f"{session}.jsonl"): session for session in sessions if session != SHARED}
-    found: set[str] = set()
-    for folder in names_in(projects) if wanted else []:
-        found |= wanted.keys() & names_in(os.path.join(projects, folder))
-    return {wanted[name] for name in found}
+    return {name for folder in names_in(projects) for name in names_in(os.path.join(projects, folder))}
+
+
+def is_resumable(selector: str, conversations: set[Any]) -> bool:
+    return selector != SHARED and to_system(f"{selector}.jsonl") in conversations
 
 
 TRACKED = (
@@ -3264,7 +3264,7 @@ def loaded_answer(found: Found, call: Call) -> JSON:
     if call.values["format"] == "full":
         return {"text": title(checkpoint, now)} | answer | {"checkpoint": checkpoint}
     notes = warning_lines(warnings)
-    if found.selector in resumable([found.selector], environ):
+    if is_resumable(found.selector, transcripts(environ)):
         notes.append(f"The conversation itself can be resumed: `claude --resume {found.selector}`")
     whole = "--json" if call.caller.program else 'format "full"'
     for size in BRIEF_SIZES:
@@ -3289,8 +3289,8 @@ def whose(selector: str, call: Call) -> tuple[str, str]:
 
 def with_folders(root: str, known: list[str]) -> Iterator[tuple[Folder, str]]:
     """Each of the checkpoints below a root, with the open directory that has it."""
-    for path, group in groupby(known, lambda selector: checkpoint_folder(root, selector)):
-        if folder := open_folder(path):
+    for is_shared, group in groupby(known, lambda selector: selector == SHARED):
+        if folder := open_folder(root if is_shared else os.path.join(root, SESSIONS_FOLDER)):
             with folder:
                 for selector in group:
                     yield folder, selector
@@ -3337,7 +3337,7 @@ def finished(checkpoint: JSON) -> tuple[int, int]:
     return sum(task["status"] == "done" for task in tasks), len(tasks)
 
 
-def list_entry(found: Found, own: str, conversations: set[str], now: float) -> JSON:
+def list_entry(found: Found, own: str, conversations: set[Any], now: float) -> JSON:
     """A checkpoint, which may be empty, as ENTRY says."""
     checkpoint, selector = found.checkpoint, found.selector
     branch, (done, tasks) = (checkpoint.get("git") or {}).get("branch"), finished(checkpoint)
@@ -3350,7 +3350,7 @@ def list_entry(found: Found, own: str, conversations: set[str], now: float) -> J
         "allTasksDone": 0 < tasks == done,
         "isCurrentSession": selector == own,
         "fromBackup": found.from_backup,
-        "transcript": selector in conversations,
+        "transcript": is_resumable(selector, conversations),
     }
 
 
@@ -3397,7 +3397,7 @@ def list_answer(call: Call, limit: int, name: str, frame: JSON, advice: list[str
 
     Text and entries hold as many as fit; where all are asked for, all entries are there."""
     known, environ, now = selectors(call.root), call.caller.environ, time.time()
-    conversations, place, total = resumable(known, environ), shown_path(call.root), len(known)
+    conversations, place, total = transcripts(environ), shown_path(call.root), len(known)
     entries: list[JSON] = []
     lines: list[str] = []
     warnings = list(call.warnings)

@@ -6014,9 +6014,8 @@ class LoadingTests(Case):
             transcripts = {entry["selector"]: entry["transcript"] for entry in self.list()["entries"]}
         self.assertIn("\nThe conversation itself can be resumed: `claude --resume s1`\n", answer["text"])
         self.assertEqual(transcripts, {"s1": True, "s2": False, "legacy": False})
-        list_names = os.listdir
-        with mock.patch.object(os, "listdir", lambda path: sorted(list_names(path), reverse=True)):  # s2.jsonl first
-            self.assertEqual(sc.resumable(["s1"], {"CLAUDE_CONFIG_DIR": os.path.join(self.base, ".claude")}), {"s1"})
+        names = sc.transcripts({"CLAUDE_CONFIG_DIR": os.path.join(self.base, ".claude")})  # of its folders, no others
+        self.assertEqual({os.fsdecode(name) for name in names}, {"s1.jsonl", "legacy.jsonl", "s2"})
         moved = os.path.join(self.base, "elsewhere")
         os.rename(os.path.join(self.base, ".claude"), moved)
         answer = self.call(TOOL_NAMES[2], {}, CLAUDE_CONFIG_DIR=moved)
