@@ -687,6 +687,7 @@ CAUGHT = (
 )
 
 HARMLESS = (
+    "unzip a.zip; grep -P 'a1b2c3d4e5' log",
     "    at async refreshToken (/app/src/auth.js:57:17)",
     "set /p DB_PASSWORD=Enter password: ",
     "'password' => 'required|string|min:12|confirmed'",
@@ -5616,6 +5617,14 @@ class RedactionFunnelTests(StoreCase):
         secret = self.WORD * 58  # is one only where it is said so
         self.save(f"{secret} " * 6, recentCommands=[f"login --password {secret}"])
         self.assertNotIn(self.WORD[:4], json.dumps(self.stored()))
+
+    def test_half_a_secret_at_the_end_of_what_is_searched_is_not_shown(self) -> None:
+        struck = f"TOKEN={'a1B2' * 1_000}\n" * 16
+        before = struck + " x".ljust(65_536 - len(struck) - 8)
+        self.save(summary=f"{before}ghp_{'a1B2c3D4' * 5}")
+        self.assertNotIn("ghp_", json.dumps(self.stored()))
+        self.save(summary=f"{before[:-100]}ghp_{'a1B2c3D4' * 5}")
+        self.assertNotIn("ghp_", json.dumps(self.stored()))
 
     def test_tasks_match_by_their_redacted_descriptions(self) -> None:
         text = f"rotate API_KEY={self.WORD}"
