@@ -513,6 +513,7 @@ CAUGHT = (
     ("use \"¤\" as the password", "a;b|c&" + "d9"),
     ("vercel env add API_KEY <<< ¤", "q1w2" * 8),
     ("Bearer token used: ¤", "q1w2" * 8),
+    ("PASSWORD=¤«redacted» stays", "q1w2" * 25),
     ("cqlsh -u bob -p ¤ db.example", "cass" + "andra99"),
     ("rclone obscure '¤'", "Blau" + "beere17"),
     ("security unlock-keychain -p ¤ login.keychain", "build" + "bot1"),
@@ -687,6 +688,7 @@ CAUGHT = (
 )
 
 HARMLESS = (
+    "caf\\u00e9 \\u0041 \\x42 stay as they are",
     "unzip a.zip; grep -P 'a1b2c3d4e5' log",
     "    at async refreshToken (/app/src/auth.js:57:17)",
     "set /p DB_PASSWORD=Enter password: ",

@@ -1077,9 +1077,11 @@ def spans_of(text: str) -> list[Span]:
 def merged(text: str, found: list[Span]) -> list[Span]:
     spans: list[Span] = []
     for start, end in sorted(found):
+        mark = text.find(MARK, start, end)  # what it hid is struck already: redacting twice changes nothing
+        end = end if mark < 0 else mark
         if spans and start < spans[-1][1]:
             spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
-        elif MARK not in text[start:end]:  # so that redacting twice changes nothing
+        elif start < end:
             spans.append((start, end))
     return spans
 
