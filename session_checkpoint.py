@@ -757,8 +757,7 @@ def tokens(flat: str) -> Iterator[Span]:
             at = flat.find(head)
             while at >= 0:
                 span = token_span(row, head, flat, at)
-                if span:
-                    yield span
+                yield from [span] if span else ()
                 at = flat.find(head, span[1] if span else at + 1)
 
 
@@ -3292,10 +3291,12 @@ def whose(selector: str, call: Call) -> tuple[str, str]:
 def with_folders(root: str, known: list[str]) -> Iterator[tuple[Folder, str]]:
     """Each of the checkpoints below a root, with the open directory that has it."""
     for is_shared, group in groupby(known, lambda selector: selector == SHARED):
-        if folder := open_folder(root if is_shared else os.path.join(root, SESSIONS_FOLDER)):
-            with folder:
-                for selector in group:
-                    yield folder, selector
+        folder = open_folder(root if is_shared else os.path.join(root, SESSIONS_FOLDER))
+        if folder is None:
+            continue
+        with folder:
+            for selector in group:
+                yield folder, selector
 
 
 def stamp_of(folder: Folder, selector: str) -> str:
