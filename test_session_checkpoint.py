@@ -7452,8 +7452,10 @@ class ErrorTests(Case):
             cases.remove((b"9" * 5_000, -32700, None))
         malformed: list[Any] = [5, [], None, {"roots": 5}, {"roots": {}}, {"roots": {"roots": {}}}]
         for responses in malformed:
-            params = {"_meta": envelope(roots={}), "name": TOOL_NAMES[2], "inputResponses": responses}
-            cases.append((request("responses", "tools/call", params), -32602, "responses"))
+            for arguments in ({}, {"projectRoot": self.root}):  # be they needed or not
+                params = {"name": TOOL_NAMES[2], "arguments": arguments, "inputResponses": responses}
+                params["_meta"] = envelope(roots={})
+                cases.append((request("responses", "tools/call", params), -32602, "responses"))
         client = Client(self)
         client.open()
         for line, code, identity in cases:

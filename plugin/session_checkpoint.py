@@ -2057,9 +2057,10 @@ def held_content(root: str, path: str, algorithm: str) -> JSON | None:
                 folder = folder.below(name)
         with folder:
             return content_in(folder, parts[-1], algorithm)
-    except (OSError, ValueError) as error:
-        is_absent = isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-        return None if is_absent else {"unreadable": True}
+    except OSError as error:
+        return None if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP) else {"unreadable": True}
+    except ValueError:
+        return {"unreadable": True}
 
 
 def content_in(folder: Folder, name: str, algorithm: str) -> JSON | None:
@@ -3290,8 +3291,9 @@ def whose(selector: str, call: Call) -> tuple[str, str]:
 
 def with_folders(root: str, known: list[str]) -> Iterator[tuple[Folder, str]]:
     """Each of the checkpoints below a root, with the open directory that has it."""
-    for is_shared, group in groupby(known, lambda selector: selector == SHARED):
-        folder = open_folder(root if is_shared else os.path.join(root, SESSIONS_FOLDER))
+    for _, neighbours in groupby(known, lambda selector: selector == SHARED):
+        group = list(neighbours)
+        folder = open_folder(checkpoint_folder(root, group[0]))
         if folder is None:
             continue
         with folder:
@@ -3759,15 +3761,22 @@ def is_call(message: Any) -> bool:
     return is_named and valid_id(message.get("id")) is not None
 
 
-def modern_root(params: JSON, envelope: JSON) -> str | None:
-    """The client's root as a modern call tells it. Raises ToolError, or RootsNeeded where it must be asked for."""
+def answered_roots(params: JSON) -> JSON | None:
+    """What a modern call brings as an answer to roots/list; None where it brings none."""
     responses = params.get("inputResponses", {})
     answer = responses.get("roots", {"roots": []}) if isinstance(responses, dict) else None
     if not isinstance(answer, dict) or not isinstance(answer.get("roots"), list):
         raise ProtocolError(INVALID_PARAMS, 'inputResponses must look like {"roots": {"roots": [{"uri": "file:///x"}]}}.')
-    if "roots" not in responses and isinstance(envelope[f"{MCP}clientCapabilities"].get("roots"), dict):
+    return answer if "roots" in responses else None
+
+
+def modern_root(answer: JSON | None, envelope: JSON) -> str | None:
+    """The client's root as a modern call tells it. Raises ToolError, or RootsNeeded where it must be asked for."""
+    if answer is not None:
+        return offered_root(answer)
+    if isinstance(envelope[f"{MCP}clientCapabilities"].get("roots"), dict):
         raise RootsNeeded
-    return offered_root(answer)
+    return None
 
 
 def end_on_signals(server: Server) -> None:
@@ -3922,8 +3931,9 @@ class Server:
         if method == "tools/list":
             return cached | self.list_tools(params)
         if method == "tools/call":
+            answer = answered_roots(params)
             try:
-                return complete | self.call_tool(params, lambda: modern_root(params, envelope))
+                return complete | self.call_tool(params, lambda: modern_root(answer, envelope))
             except RootsNeeded:
                 return complete | {"resultType": "input_required", "inputRequests": {"roots": {"method": "roots/list"}}}
         if method == "subscriptions/listen":
@@ -3965,9 +3975,9 @@ class Server:
     def finish(self, patience: float | None) -> None:
         """Ends the waiting for roots, lets the worker finish, within `patience` seconds or (None) completely, and ends
         what git still runs."""
-        import threading
+        from _thread import get_ident
 
-        if self.worker not in (None, threading.current_thread()):
+        if self.worker and self.worker.ident != get_ident():
             self.roots.learn(silent=True)
             self.calls.put(None)
             self.worker.join(patience)
